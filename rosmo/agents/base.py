@@ -1,0 +1,36 @@
+"""What an agent is. The learner knows nothing else of it."""
+
+from typing import Protocol
+
+from jax import Array
+from jaxtyping import Float, Integer, Shaped
+
+from rosmo.registry import Registry
+from rosmo.types import Key, Metrics, Params, Trajectory
+
+registry = Registry("agent", requires=("model",))
+
+
+class Agent(Protocol):
+    """Parameters, a loss on windows of experience, and actions."""
+
+    @property
+    def window(self) -> int:
+        """The number of steps T that the windows of a batch must have."""
+        ...
+
+    def init(self, key: Key) -> Params:
+        """Returns fresh parameters."""
+        ...
+
+    def loss(
+        self, params: Params, target_params: Params, batch: Trajectory, key: Key
+    ) -> tuple[Float[Array, ""], Metrics]:
+        """Returns the loss of a batch `[B, T]` and the scalars to log."""
+        ...
+
+    def act(
+        self, params: Params, key: Key, observation: Shaped[Array, "batch ..."], *, greedy: bool = False
+    ) -> Integer[Array, "batch"]:
+        """Chooses an action for each observation, by chance or the likeliest."""
+        ...

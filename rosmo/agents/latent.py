@@ -1,0 +1,249 @@
+"""The agent of the paper: a latent model trained on the targets of an improvement operator, regularized."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+from jaxtyping import Bool, Float, Integer, Shaped
+
+from rosmo.agents.targets import Boundary, find_boundary, n_step_returns
+from rosmo.model import LatentModel, Unrolled, recurrent_fn
+from rosmo.operators import Operator, look_ahead
+from rosmo.operators.base import mask_logits
+from rosmo.regularizers import Positions, Regularizer
+from rosmo.types import Key, Metrics, Trajectory
+
+
+class StepTargets(NamedTuple):
+    """What the target network says of the steps of a window, each by its own observation and action alone."""
+
+    values: Float[Array, "batch time"]  # to bootstrap from
+    policy: Float[Array, "batch positions actions"]
+    prior_logits: Float[Array, "batch positions actions"]
+    prior_value: Float[Array, "batch positions"]
+    advantage: Float[Array, "batch positions"]
+
+
+@dataclasses.dataclass(frozen=True)
+class LatentAgent:
+    """Trains a latent model by the loss of Eq. 1.
+
+    Args:
+        model: builds the model from a key.
+        operator: gives the policy targets, and acts.
+        regularizers: pairs of a regularizer and its weight; they add up.
+        bootstrap: where value targets bootstrap from, the target "network" (Eq. 8) or the improved root
+            values of the "operator" (Eq. 3).
+        unroll_steps: K, the imagined steps that are trained.
+        td_steps: n, the rewards in a value target.
+        policy_weight: coefficient of the policy loss.
+        value_weight: coefficient of the value loss.
+        reward_weight: coefficient of the reward loss.
+    """
+
+    model: Callable[[Key], LatentModel]
+    operator: Operator
+    regularizers: tuple[tuple[Regularizer, float], ...] = ()
+    bootstrap: Literal["network", "operator"] = "network"
+    unroll_steps: int = 5
+    td_steps: int = 3
+    policy_weight: float = 1.0
+    value_weight: float = 0.25
+    reward_weight: float = 1.0
+
+    def __post_init__(self):
+        if self.unroll_steps < 1 or self.td_steps < 1:
+            raise ValueError(
+                f"unroll_steps and td_steps must be at least 1, got {self.unroll_steps} and {self.td_steps}"
+            )
+        if self.bootstrap not in ("network", "operator"):
+            raise ValueError(f"bootstrap must be 'network' or 'operator', got {self.bootstrap!r}")
+
+    @property
+    def window(self) -> int:
+        """The number of steps T that a window must have."""
+        return self.unroll_steps + self.td_steps + 1
+
+    def init(self, key: Key) -> LatentModel:
+        """Returns a fresh model: its arrays are the parameters."""
+        return self.model(key)
+
+    def act(
+        self,
+        params: LatentModel,
+        key: Key,
+        observation: Shaped[Array, "batch ..."],
+        *,
+        greedy: bool = False,
+        invalid_actions: Bool[Array, "batch actions"] | None = None,
+    ) -> Integer[Array, "batch"]:
+        """Chooses actions by the improved policy."""
+        root = params.root(params.encode(observation))
+        improvement = self.operator(params, key, root, recurrent_fn, invalid_actions=invalid_actions)
+        if not greedy:
+            return improvement.action
+        legal = mask_logits(improvement.action_weights, invalid_actions)
+        return jnp.argmax(legal, axis=-1).astype(improvement.action.dtype)
+
+    def loss(
+        self, params: LatentModel, target_params: LatentModel, batch: Trajectory, key: Key
+    ) -> tuple[Float[Array, ""], Metrics]:
+        """Returns the loss of a batch of windows `[B, T]` with T at least `window`."""
+        key_targets, key_actions = jax.random.split(key)
+        batch = _first_steps(batch, self.window)
+        targets = self.step_targets(target_params, batch, key_targets)
+        return self.loss_from_targets(params, batch, targets, key_actions)
+
+    def step_targets(self, target: LatentModel, batch: Trajectory, key: Key) -> StepTargets:
+        """Asks the target network for values, improved policies and the advantages of the taken actions."""
+        key_operator, key_action = jax.random.split(key)
+        size, time = batch.action.shape
+        positions = self.unroll_steps + 1
+        searched = time if self.bootstrap == "operator" else positions
+
+        def flat(x: Array, length: int) -> Array:
+            return x[:, :length].reshape(size * length, *x.shape[2:])
+
+        def windows(x: Array, length: int = searched) -> Array:
+            return x.reshape(size, length, *x.shape[1:])
+
+        root = target.root(target.encode(flat(batch.observation, time)))
+        values = windows(root.value, time)
+        root = jax.tree.map(lambda x: flat(windows(x, time), searched), root)
+        invalid = batch.invalid_actions
+        invalid = None if invalid is None else flat(invalid, searched)
+        improved = self.operator(target, key_operator, root, recurrent_fn, invalid_actions=invalid)
+
+        action = flat(batch.action, searched)[:, None]
+        qvalue = jnp.take_along_axis(improved.qvalues, action, axis=1)[:, 0]
+        if self.regularizers and not improved.complete:
+            own = look_ahead(target, key_action, root.embedding, recurrent_fn, action)[:, 0]
+            qvalue = jnp.where(jnp.isnan(qvalue), own, qvalue)
+        first = functools.partial(jax.lax.slice_in_dim, start_index=0, limit_index=positions, axis=1)
+        targets = StepTargets(
+            values=windows(improved.value) if self.bootstrap == "operator" else values,
+            policy=first(windows(improved.action_weights)),
+            prior_logits=first(windows(root.prior_logits)),
+            prior_value=first(values),
+            advantage=first(windows(qvalue - root.value)),
+        )
+        return jax.lax.stop_gradient(targets)
+
+    def loss_from_targets(
+        self, params: LatentModel, batch: Trajectory, targets: StepTargets, key: Key
+    ) -> tuple[Float[Array, ""], Metrics]:
+        """Returns the loss of a batch whose steps the target network has judged."""
+        boundary = find_boundary(batch)
+        returns = n_step_returns(
+            batch, targets.values, boundary, discount=params.discount, steps=self.td_steps
+        )
+        unrolled = params.unroll(
+            params.encode(batch.observation[:, 0]), self._imagined_actions(batch, boundary, params, key)
+        )
+        terms = {
+            "policy": self.policy_weight * self._policy_loss(unrolled, batch, targets, boundary),
+            "value": self.value_weight * self._value_loss(params, unrolled, returns, boundary),
+            "reward": self.reward_weight * self._reward_loss(params, unrolled, batch, boundary),
+        }
+        positions = self._positions(params, unrolled, batch, targets, boundary)
+        for regularizer, weight in self.regularizers:
+            penalty = jnp.where(positions.mask, regularizer(positions), 0)
+            name = _name(regularizer)
+            terms[name] = terms.get(name, 0) + weight * penalty
+        # Every position counts the same, masked or not, so that no row changes the weight of another.
+        losses = {name: jnp.sum(term) / positions.mask.size for name, term in terms.items()}
+        loss = sum(losses.values(), jnp.zeros(()))
+        metrics = {f"loss/{name}": value for name, value in losses.items()}
+        return loss, metrics | {"loss": loss} | _diagnostics(positions, returns)
+
+    def _imagined_actions(
+        self, batch: Trajectory, boundary: Boundary, model: LatentModel, key: Key
+    ) -> Integer[Array, "batch steps"]:
+        """The actions of the data set, and random ones from absorbing states, where the data has none."""
+        steps = slice(0, self.unroll_steps)
+        action = batch.action[:, steps]
+        random = jax.random.randint(key, action.shape, 0, model.num_actions, action.dtype)
+        return jnp.where(boundary.real[:, steps], action, random)
+
+    def _policy_loss(
+        self, unrolled: Unrolled, batch: Trajectory, targets: StepTargets, boundary: Boundary
+    ) -> Float[Array, "batch positions"]:
+        """ℓᵖ = −pᵀ log π wherever a decision was to be made (Eq. 5)."""
+        here = slice(0, self.unroll_steps + 1)
+        log_policy = jax.nn.log_softmax(self._legal_logits(unrolled, batch))
+        loss = -jnp.sum(targets.policy * log_policy, axis=-1)
+        return jnp.where((boundary.observed & ~boundary.terminated)[:, here], loss, 0)
+
+    def _value_loss(
+        self, model: LatentModel, unrolled: Unrolled, returns: Float[Array, "batch positions"], boundary: Boundary
+    ) -> Float[Array, "batch positions"]:
+        """ℓᵛ = −φ(h(z))ᵀ log v, also in absorbing states, whose value is 0."""
+        here = slice(0, self.unroll_steps + 1)
+        loss = optax.softmax_cross_entropy(unrolled.value_logits, model.value_codec.encode(returns))
+        return jnp.where((boundary.real | boundary.terminated)[:, here], loss, 0)
+
+    def _reward_loss(
+        self, model: LatentModel, unrolled: Unrolled, batch: Trajectory, boundary: Boundary
+    ) -> Float[Array, "batch steps"]:
+        """ℓʳ = −φ(h(r))ᵀ log r of each imagined step, also out of absorbing states, whose reward is 0."""
+        steps = slice(0, self.unroll_steps)
+        real = boundary.real[:, steps]
+        target = model.reward_codec.encode(jnp.where(real, batch.reward[:, steps], 0))
+        loss = optax.softmax_cross_entropy(unrolled.reward_logits, target)
+        return jnp.where(real | boundary.terminated[:, steps], loss, 0)
+
+    def _positions(
+        self, model: LatentModel, unrolled: Unrolled, batch: Trajectory, targets: StepTargets, boundary: Boundary
+    ) -> Positions:
+        here = slice(0, self.unroll_steps + 1)
+        return Positions(
+            policy_logits=self._legal_logits(unrolled, batch),
+            value=model.value_codec.decode(unrolled.value_logits),
+            prior_logits=targets.prior_logits,
+            prior_value=targets.prior_value,
+            action=batch.action[:, here],
+            advantage=targets.advantage,
+            mask=boundary.real[:, here],
+        )
+
+    def _legal_logits(self, unrolled: Unrolled, batch: Trajectory) -> Float[Array, "batch positions actions"]:
+        invalid = batch.invalid_actions
+        invalid = None if invalid is None else invalid[:, : self.unroll_steps + 1]
+        return mask_logits(unrolled.policy_logits, invalid)
+
+
+def _first_steps(batch: Trajectory, window: int) -> Trajectory:
+    if batch.action.ndim != 2 or batch.action.shape[1] < window:
+        raise ValueError(
+            f"this agent trains on windows of at least {window} steps, [B, {window}] "
+            f"(unroll_steps + td_steps + 1), got actions of shape {list(batch.action.shape)}"
+        )
+    return jax.tree.map(lambda x: x[:, :window], batch)
+
+
+def _diagnostics(positions: Positions, returns: Float[Array, "batch positions"]) -> Metrics:
+    policy = jax.nn.softmax(positions.policy_logits)
+    entropy = -jnp.sum(policy * jax.nn.log_softmax(positions.policy_logits), axis=-1)
+    count = jnp.maximum(jnp.sum(positions.mask), 1).astype(entropy.dtype)
+
+    def mean(x: Array) -> Array:
+        return jnp.sum(jnp.where(positions.mask, x, 0)) / count
+
+    return {
+        "policy_entropy": mean(entropy),
+        "value": mean(positions.value),
+        "value_target": mean(returns),
+        "advantage": mean(positions.advantage),
+        "advantage_positive": mean((positions.advantage > 0).astype(entropy.dtype)),
+    }
+
+
+def _name(regularizer: Any) -> str:
+    while isinstance(regularizer, functools.partial):
+        regularizer = regularizer.func
+    return getattr(regularizer, "__name__", type(regularizer).__name__)

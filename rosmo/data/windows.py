@@ -1,0 +1,77 @@
+"""Windows of experience drawn on the device, from a data set that fits in its memory."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Int
+
+from rosmo.types import Key, Trajectory
+
+
+class WindowSampler(eqx.Module):
+    """Draws windows uniformly over all steps that have an action.
+
+    Episodes lie one after the other. A window that reaches past the end of its episode goes on into what
+    follows, which no target reads; so short episodes are used like long ones.
+    """
+
+    steps: Trajectory
+    starts: Int[Array, "starts"]
+    batch_size: int = eqx.field(static=True)
+    window: int = eqx.field(static=True)
+
+    def sample(self, key: Key) -> Trajectory:
+        """Draws a batch `[batch_size, window]`."""
+        chosen = jax.random.randint(key, (self.batch_size,), 0, self.starts.size)
+        index = self.starts[chosen][:, None] + jnp.arange(self.window)[None]
+        return jax.tree.map(lambda x: jnp.take(x, index, axis=0, mode="clip"), self.steps)
+
+
+def window_sampler(steps: Trajectory, *, batch_size: int, window: int, num_actions: int) -> WindowSampler:
+    """Checks a data set of steps `[N]`, episodes one after the other, and puts it on the device.
+
+    Args:
+        steps: the data set, as NumPy or JAX arrays.
+        batch_size: windows in a batch.
+        window: steps in a window; an agent says it as `agent.window`.
+        num_actions: every real action must lie below it.
+    """
+    if batch_size < 1 or window < 1:
+        raise ValueError(f"batch_size and window must be at least 1, got {batch_size} and {window}")
+    steps = jax.tree.map(np.asarray, steps)
+    _refuse_bad_steps(steps, num_actions)
+    starts = np.flatnonzero(~steps.is_last).astype(np.int32)
+    steps = eqx.tree_at(lambda s: s.action, steps, steps.action.astype(np.int32))
+    return WindowSampler(jax.tree.map(jnp.asarray, steps), jnp.asarray(starts), batch_size, window)
+
+
+def _refuse_bad_steps(steps: Trajectory, num_actions: int) -> None:
+    """Raises one sentence that names the first step at fault."""
+    if steps.action.ndim != 1:
+        raise ValueError(f"steps must have one leading axis [N], got actions of shape {list(steps.action.shape)}")
+    count = steps.action.size
+    lengths = {field: len(x) for field, x in vars(steps).items() if x is not None}
+    if set(lengths.values()) != {count}:
+        raise ValueError(f"the fields of the data set differ in length: {lengths}")
+    real = ~steps.is_last
+    if not real.any():
+        raise ValueError("the data set has no step with an action")
+    if real[-1]:
+        raise ValueError(f"the data set stops inside an episode: mark its last step ({count - 1}) as is_last")
+    faults = {
+        "a reward that is not finite": real & ~np.isfinite(steps.reward),
+        "a discount outside [0, 1]": real & ~((steps.discount >= 0) & (steps.discount <= 1)),
+        f"an action outside 0…{num_actions - 1}": real & ((steps.action < 0) | (steps.action >= num_actions)),
+        "is_terminal without is_last": real & steps.is_terminal,
+    }
+    if np.issubdtype(steps.observation.dtype, np.floating):
+        finite = np.isfinite(steps.observation).reshape(count, -1).all(axis=1)
+        faults["an observation that is not finite"] = ~finite
+    for fault, where in faults.items():
+        if where.any():
+            raise ValueError(
+                f"step {np.flatnonzero(where)[0]} of the data set has {fault} ({where.sum()} such steps): "
+                "repair or drop its episode"
+            )

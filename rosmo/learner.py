@@ -1,0 +1,194 @@
+"""Training: the state, the update, and many updates in one call, on one device or on a mesh of them."""
+
+import functools
+from typing import Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Int, PyTree
+
+from rosmo.agents.base import Agent
+from rosmo.types import Key, Metrics, Params, Trajectory
+
+DATA_AXIS = "data"
+
+
+class TrainState(eqx.Module):
+    """Everything that training changes, and the key that never does."""
+
+    params: Params
+    target_params: Params
+    opt_state: optax.OptState
+    step: Int[Array, ""]
+    key: Key
+
+
+class Source(Protocol):
+    """A device-resident data set: a pytree of arrays that can draw a batch inside a compiled step."""
+
+    batch_size: int
+
+    def sample(self, key: Key) -> Trajectory:
+        """Draws windows `[batch_size, T]`."""
+        ...
+
+
+def decay_mask(params: Params) -> PyTree:
+    """Marks what weight decay applies to: weight matrices and kernels, but no bias and no normalisation."""
+    norms = (eqx.nn.LayerNorm, eqx.nn.GroupNorm, eqx.nn.RMSNorm, eqx.nn.BatchNorm)
+
+    def decays(path, leaf) -> bool | PyTree:
+        if isinstance(leaf, norms):
+            return jax.tree.map(lambda _: False, leaf)
+        name = getattr(path[-1], "name", None) if path else None
+        return leaf.ndim >= 2 and name != "bias"
+
+    return jax.tree_util.tree_map_with_path(decays, params, is_leaf=lambda x: isinstance(x, norms))
+
+
+def adamw(
+    learning_rate: float = 7e-4,
+    *,
+    weight_decay: float = 1e-4,
+    max_grad_norm: float = 5.0,
+    warmup_steps: int = 1_000,
+    decay_steps: int = 100_000,
+    decay_rate: float = 0.1,
+) -> optax.GradientTransformation:
+    """AdamW on gradients clipped to a global norm, with warm-up and a staircase decay of the learning rate.
+
+    Args:
+        learning_rate: the rate that the warm-up ends at.
+        weight_decay: of weight matrices and kernels alone.
+        max_grad_norm: the global norm that longer gradients are scaled to.
+        warmup_steps: updates over which the rate rises from 0; the paper does not say.
+        decay_steps: updates between two steps of the staircase; the paper does not say.
+        decay_rate: what each step multiplies the rate by.
+    """
+    schedule = optax.warmup_exponential_decay_schedule(
+        0.0, learning_rate, warmup_steps, decay_steps, decay_rate, staircase=True
+    )
+    return optax.chain(
+        optax.clip_by_global_norm(max_grad_norm),
+        optax.adamw(schedule, weight_decay=weight_decay, mask=decay_mask),
+    )
+
+
+class Learner:
+    """Trains an agent.
+
+    Every batch is split over the mesh's "data" axis and everything else is replicated; without a mesh the
+    learner uses the first device. States are donated: an update consumes the one it is given. Randomness is
+    a function of the state's key and step, so a restored state goes on exactly as it would have.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        optimizer: optax.GradientTransformation | None = None,
+        *,
+        target_update_interval: int = 200,
+        mesh: Mesh | None = None,
+    ):
+        if target_update_interval < 1:
+            raise ValueError(f"target_update_interval must be at least 1, got {target_update_interval}")
+        self.agent = agent
+        self.optimizer = adamw() if optimizer is None else optimizer
+        self.target_update_interval = target_update_interval
+        self.mesh = single_device_mesh() if mesh is None else mesh
+        if DATA_AXIS not in self.mesh.axis_names:
+            raise ValueError(f'the mesh needs an axis called "data" for the batch, got {self.mesh.axis_names}')
+        self._replicated = NamedSharding(self.mesh, PartitionSpec())
+        self._split = NamedSharding(self.mesh, PartitionSpec(DATA_AXIS))
+        # What of a state is not an array (an activation function, say) is the same for every state.
+        self._static = eqx.partition(eqx.filter_eval_shape(self._fresh, jax.random.key(0)), _is_array)[1]
+        compiled = functools.partial(jax.jit, donate_argnums=0, out_shardings=(self._replicated, None))
+        self._update = compiled(self._update_arrays)
+        self._update_many = compiled(self._update_arrays_many, static_argnums=2)
+
+    def init(self, key: Key) -> TrainState:
+        """Returns a fresh state, laid out over the mesh."""
+        arrays, _ = eqx.partition(self._fresh(key), _is_array)
+        return eqx.combine(jax.device_put(arrays, self._replicated), self._static)
+
+    def update(self, state: TrainState, batch: Trajectory) -> tuple[TrainState, Metrics]:
+        """Takes one step on a batch `[B, T]`; consumes `state`."""
+        self._check_divides(batch.action.shape[0])
+        arrays, _ = eqx.partition(state, _is_array)
+        arrays, metrics = self._update(arrays, jax.device_put(batch, self._split))
+        return eqx.combine(arrays, self._static), metrics
+
+    def update_many(self, state: TrainState, source: Source, num_updates: int) -> tuple[TrainState, Metrics]:
+        """Takes `num_updates` steps in one call on batches drawn on the device; consumes `state`.
+
+        The metrics are those of every step, `[num_updates]` each.
+        """
+        self._check_divides(source.batch_size)
+        arrays, _ = eqx.partition(state, _is_array)
+        source = jax.device_put(source, self._replicated)
+        arrays, metrics = self._update_many(arrays, source, num_updates)
+        return eqx.combine(arrays, self._static), metrics
+
+    def _fresh(self, key: Key) -> TrainState:
+        key_params, key_state = jax.random.split(key)
+        params = self.agent.init(key_params)
+        return TrainState(
+            params=params,
+            # A copy: donation must not hand the same buffer over twice.
+            target_params=jax.tree.map(lambda x: jnp.copy(x) if _is_array(x) else x, params),
+            opt_state=self.optimizer.init(eqx.filter(params, eqx.is_inexact_array)),
+            step=jnp.zeros((), jnp.int32),
+            key=key_state,
+        )
+
+    def _update_arrays(self, arrays: TrainState, batch: Trajectory) -> tuple[TrainState, Metrics]:
+        _, key = self._keys(arrays)
+        return self._step(arrays, batch, key)
+
+    def _update_arrays_many(self, arrays: TrainState, source: Source, num_updates: int):
+        def body(arrays: TrainState, _):
+            key_batch, key = self._keys(arrays)
+            batch = jax.lax.with_sharding_constraint(source.sample(key_batch), self._split)
+            return self._step(arrays, batch, key)
+
+        return jax.lax.scan(body, arrays, length=num_updates)
+
+    def _keys(self, state: TrainState) -> tuple[Key, Key]:
+        key_batch, key_loss = jax.random.split(jax.random.fold_in(state.key, state.step))
+        return key_batch, key_loss
+
+    def _step(self, arrays: TrainState, batch: Trajectory, key: Key) -> tuple[TrainState, Metrics]:
+        state = eqx.combine(arrays, self._static)
+        loss_and_grad = eqx.filter_value_and_grad(self.agent.loss, has_aux=True)
+        (_, metrics), grads = loss_and_grad(state.params, state.target_params, batch, key)
+        updates, opt_state = self.optimizer.update(
+            grads, state.opt_state, eqx.filter(state.params, eqx.is_inexact_array)
+        )
+        params = eqx.apply_updates(state.params, updates)
+        step = state.step + 1
+        refresh = step % self.target_update_interval == 0
+        new, old = (eqx.filter(p, _is_array) for p in (params, state.target_params))
+        target = jax.tree.map(lambda n, o: jnp.where(refresh, n, o), new, old)
+        state = TrainState(params, target, opt_state, step, state.key)
+        return eqx.filter(state, _is_array), metrics | {"grad_norm": optax.global_norm(grads)}
+
+    def _check_divides(self, batch_size: int) -> None:
+        devices = self.mesh.shape[DATA_AXIS]
+        if batch_size % devices:
+            raise ValueError(
+                f"a batch of {batch_size} does not divide over the {devices} devices of the mesh's "
+                f'"data" axis: use a multiple of {devices}'
+            )
+
+
+def single_device_mesh() -> Mesh:
+    """Returns a mesh of the first device alone."""
+    return jax.make_mesh((1,), (DATA_AXIS,), devices=jax.devices()[:1], axis_types=(jax.sharding.AxisType.Auto,))
+
+
+def _is_array(leaf) -> bool:
+    return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)

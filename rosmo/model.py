@@ -1,0 +1,156 @@
+"""The latent model: representation h, dynamics g and prediction f, with the codecs of reward and value."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import mctx
+from jax import Array
+from jaxtyping import Float, Integer, Shaped
+
+from rosmo import networks
+from rosmo.codec import Codec
+from rosmo.networks.base import State
+from rosmo.types import Key, map_arrays
+
+
+class Prediction(NamedTuple):
+    """What f says of latent states."""
+
+    policy_logits: Float[Array, "*batch actions"]
+    value_logits: Float[Array, "*batch value_bins"]
+
+
+class Unrolled(NamedTuple):
+    """Predictions along K imagined steps: policy and value at K+1 states, rewards of the K steps between."""
+
+    policy_logits: Float[Array, "batch positions actions"]
+    value_logits: Float[Array, "batch positions value_bins"]
+    reward_logits: Float[Array, "batch steps reward_bins"]
+
+
+class LatentModel(eqx.Module):
+    """h, g and f over batches of any leading axes.
+
+    Parameters stay as they are stored (float32); the networks compute in `dtype`; logits come out as float32.
+    """
+
+    networks: networks.Networks
+    reward_codec: Codec
+    value_codec: Codec
+    num_actions: int = eqx.field(static=True)
+    discount: float = eqx.field(static=True)
+    dtype: str = eqx.field(static=True, default="float32")
+
+    def encode(self, observation: Shaped[Array, "batch ..."]) -> State:
+        """Encodes observations as latent states: s⁰ = h(o)."""
+        return jax.vmap(self._computing.representation)(self._cast(observation))
+
+    def predict(self, state: State) -> Prediction:
+        """Predicts policy and value of latent states: π, v = f(s)."""
+        return Prediction(*_as_float32(jax.vmap(self._computing.prediction)(state)))
+
+    def step(
+        self, state: State, action: Integer[Array, "batch"]
+    ) -> tuple[State, Float[Array, "batch reward_bins"]]:
+        """Imagines one step: r, s′ = g(s, a), the reward as logits."""
+        state, reward_logits = jax.vmap(self._computing.dynamics)(state, action)
+        return state, _as_float32(reward_logits)
+
+    def unroll(self, state: State, actions: Integer[Array, "batch steps"]) -> Unrolled:
+        """Imagines along `actions`, with the gradient halved at the start of each dynamics step."""
+
+        def body(state: State, action: Array):
+            next_state, reward_logits = self.step(jax.tree.map(_halve_gradient, state), action)
+            return next_state, (next_state, reward_logits)
+
+        _, (states, reward_logits) = jax.lax.scan(body, state, actions.T)
+        states = jax.tree.map(lambda root, rest: jnp.concatenate([root[None], rest]), state, states)
+        prediction = jax.vmap(self.predict)(states)
+        return Unrolled(*(jnp.swapaxes(x, 0, 1) for x in (*prediction, reward_logits)))
+
+    def root(self, state: State) -> mctx.RootFnOutput:
+        """Describes latent states as roots for an improvement operator."""
+        prediction = self.predict(state)
+        return mctx.RootFnOutput(
+            prior_logits=prediction.policy_logits,  # pyright: ignore[reportCallIssue]
+            value=self.value_codec.decode(prediction.value_logits),  # pyright: ignore[reportCallIssue]
+            embedding=state,  # pyright: ignore[reportCallIssue]
+        )
+
+    @property
+    def _computing(self) -> networks.Networks:
+        return self._cast(self.networks)
+
+    def _cast(self, tree):
+        return map_arrays(lambda x: x.astype(self.dtype), tree)
+
+
+def recurrent_fn(
+    model: LatentModel, rng_key: Key, action: Integer[Array, "batch"], embedding: State
+) -> tuple[mctx.RecurrentFnOutput, State]:
+    """Lets operators and mctx's searches step a `LatentModel`, which takes the place of their `params`."""
+    del rng_key
+    state, reward_logits = model.step(embedding, action)
+    prediction = model.predict(state)
+    reward = model.reward_codec.decode(reward_logits)
+    output = mctx.RecurrentFnOutput(
+        reward=reward,  # pyright: ignore[reportCallIssue]
+        discount=jnp.full_like(reward, model.discount),  # pyright: ignore[reportCallIssue]
+        prior_logits=prediction.policy_logits,  # pyright: ignore[reportCallIssue]
+        value=model.value_codec.decode(prediction.value_logits),  # pyright: ignore[reportCallIssue]
+    )
+    return output, state
+
+
+def latent_model(
+    key: Key,
+    *,
+    observation_shape: Sequence[int],
+    num_actions: int,
+    network: str | Callable[..., networks.Networks] = "mlp",
+    value_codec: Codec | None = None,
+    reward_codec: Codec | None = None,
+    discount: float = 0.997**4,
+    dtype: str = "float32",
+    **sizes,
+) -> LatentModel:
+    """Builds a latent model around a network from the registry, or a builder of one's own.
+
+    Args:
+        key: initialises the parameters.
+        observation_shape: shape of one observation.
+        num_actions: number of discrete actions.
+        network: registered name, or a function with the same signature.
+        value_codec: representation of values; `Codec()` where not given.
+        reward_codec: representation of rewards; the value codec where not given.
+        discount: γ of the imagined steps.
+        dtype: what the networks compute in, "float32" or "bfloat16".
+        **sizes: passed on to the network.
+    """
+    if num_actions < 1:
+        raise ValueError(f"an agent needs at least one action, got num_actions={num_actions}")
+    if not jnp.issubdtype(jnp.dtype(dtype), jnp.floating):
+        raise ValueError(f"dtype must be a floating-point type such as 'bfloat16', got {dtype!r}")
+    value_codec = value_codec or Codec()
+    reward_codec = reward_codec or value_codec
+    build = networks.get(network) if isinstance(network, str) else network
+    parts = build(
+        key,
+        observation_shape=tuple(observation_shape),
+        num_actions=num_actions,
+        num_value_bins=value_codec.bins,
+        num_reward_bins=reward_codec.bins,
+        **sizes,
+    )
+    return LatentModel(parts, reward_codec, value_codec, num_actions, discount, str(jnp.dtype(dtype)))
+
+
+def _halve_gradient(x: Array) -> Array:
+    return 0.5 * x + jax.lax.stop_gradient(0.5 * x)
+
+
+def _as_float32(tree):
+    return map_arrays(lambda x: x.astype(jnp.float32), tree)

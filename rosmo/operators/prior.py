@@ -1,0 +1,35 @@
+"""No improvement at all: for agents that learn their policy from regularizers alone."""
+
+import jax
+import jax.numpy as jnp
+import mctx
+
+from rosmo.operators import base
+from rosmo.types import Key, LegalityMask, Params
+
+
+@base.registry.register("prior")
+def prior(
+    params: Params,
+    rng_key: Key,
+    root: mctx.RootFnOutput,
+    recurrent_fn: mctx.RecurrentFn,
+    *,
+    invalid_actions: LegalityMask | None = None,
+) -> base.Improvement:
+    """Returns the prior policy and value unchanged, without a call of the model.
+
+    Args:
+        params: not used.
+        rng_key: draws the action.
+        root: prior logits `[B, A]`, value `[B]` and embedding `[B, ...]`.
+        recurrent_fn: not used.
+        invalid_actions: true (or one) where an action is not to be taken, `[B, A]`.
+    """
+    del params, recurrent_fn
+    return base.Improvement(
+        action=jax.random.categorical(rng_key, base.mask_logits(root.prior_logits, invalid_actions)),
+        action_weights=base.masked_softmax(root.prior_logits, invalid_actions),
+        value=root.value,
+        qvalues=jnp.full_like(root.prior_logits, jnp.nan),
+    )

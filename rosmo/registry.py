@@ -1,0 +1,63 @@
+"""Names for parts, so that a configuration can choose among them and a user can add to them."""
+
+import difflib
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Part = TypeVar("Part", bound=Callable[..., Any])
+
+
+class Registry:
+    """The parts of one kind by name.
+
+    Every part is a callable; `requires` names the parameters that the contract of its kind passes, so that a
+    regularizer registered as an operator is refused where it is registered and not deep inside a trace.
+    """
+
+    def __init__(self, kind: str, *, requires: tuple[str, ...] = ()):
+        self.kind = kind
+        self._requires = requires
+        self._parts: dict[str, Callable[..., Any]] = {}
+
+    def register(self, name: str) -> Callable[[Part], Part]:
+        """Returns a decorator that files a part under `name` and hands it back unchanged."""
+        if not isinstance(name, str) or not name.isidentifier():
+            raise TypeError(f'register {self.kind}s by name, as in register("my_{self.kind}"); got {name!r}')
+
+        def decorate(part: Part) -> Part:
+            self._refuse_wrong_kind(name, part)
+            if name in self._parts:
+                raise ValueError(f"there is already {self.kind} {name!r} ({_where(self._parts[name])})")
+            self._parts[name] = part
+            return part
+
+        return decorate
+
+    def get(self, name: str) -> Callable[..., Any]:
+        """Returns the part called `name`; the error for an unknown name lists the nearest ones and all."""
+        if name in self._parts:
+            return self._parts[name]
+        near = difflib.get_close_matches(str(name), self._parts, n=3, cutoff=0.5)
+        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise KeyError(f"there is no {self.kind} {name!r}.{hint} There are: {', '.join(self.names()) or 'none'}.")
+
+    def names(self) -> tuple[str, ...]:
+        """Returns the registered names in alphabetical order."""
+        return tuple(sorted(self._parts))
+
+    def _refuse_wrong_kind(self, name: str, part: Any) -> None:
+        if not callable(part):
+            raise TypeError(f"{self.kind} {name!r} must be callable, got {type(part).__name__}")
+        parameters = inspect.signature(part).parameters
+        takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+        missing = [p for p in self._requires if p not in parameters and not takes_any]
+        if missing:
+            raise TypeError(
+                f"{name!r} is not of the kind {self.kind!r}: it takes no {', '.join(map(repr, missing))} "
+                f"(every {self.kind} takes {', '.join(self._requires)})"
+            )
+
+
+def _where(part: Callable[..., Any]) -> str:
+    return f"{part.__module__}.{part.__qualname__}" if hasattr(part, "__qualname__") else repr(part)

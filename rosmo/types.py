@@ -1,0 +1,38 @@
+"""The arrays that every room of the library shares."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+from jax import Array
+from jaxtyping import Bool, Float, Integer, PRNGKeyArray, PyTree, Shaped
+
+Key = PRNGKeyArray
+Params = PyTree
+Metrics = dict[str, Array]
+LegalityMask = Shaped[Array, "batch actions"]
+
+
+class Trajectory(eqx.Module):
+    """Steps of experience in the RLDS convention, with any leading axes (usually `[B, T]`).
+
+    Step t holds `observation_t`, the `action_t` taken there, and the `reward_t` and `discount_t` that
+    followed it. The step with `is_last` closes the episode: its observation is real, its action, reward and
+    discount are not. It is a termination when `is_terminal` is set too, and a truncation otherwise. A window
+    may go on beyond it (into the next episode, or into padding): no part of this library reads that far.
+    """
+
+    observation: Shaped[Any, "..."]
+    action: Integer[Any, "*batch"]
+    reward: Float[Any, "*batch"]
+    discount: Float[Any, "*batch"]
+    is_first: Bool[Any, "*batch"]
+    is_last: Bool[Any, "*batch"]
+    is_terminal: Bool[Any, "*batch"]
+    invalid_actions: Bool[Any, "*batch actions"] | None = None
+
+
+def map_arrays(function: Callable, tree: PyTree) -> PyTree:
+    """Applies `function` to the floating-point arrays of `tree` and leaves everything else as it is."""
+    return jax.tree.map(lambda leaf: function(leaf) if eqx.is_inexact_array(leaf) else leaf, tree)
