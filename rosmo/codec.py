@@ -77,5 +77,9 @@ class Codec(eqx.Module):
 
     def decode(self, logits: Float[Array, "*shape bins"]) -> Float[Array, "*shape"]:
         """Returns h⁻¹ of the mean of the distribution that `logits` stand for."""
-        mean = jnp.matmul(jax.nn.softmax(logits.astype(jnp.float32)), self.support, precision="highest")
-        return inverse_transform(mean, self.epsilon)
+        logits = logits.astype(jnp.float32)
+        top = jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
+        # The weighted and the plain sum in one product: the softmax itself is never formed.
+        columns = np.stack([self.support, np.ones_like(self.support)], axis=1)
+        sums = jnp.matmul(jnp.exp(logits - top), columns, precision="highest")
+        return inverse_transform(sums[..., 0] / sums[..., 1], self.epsilon)

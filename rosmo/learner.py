@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
+from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Int, PyTree
 
@@ -28,12 +29,10 @@ class TrainState(eqx.Module):
 
 
 class Source(Protocol):
-    """A device-resident data set: a pytree of arrays that can draw a batch inside a compiled step."""
-
-    batch_size: int
+    """A device-resident data set: a pytree of arrays that draws windows inside a compiled step."""
 
     def sample(self, key: Key) -> Trajectory:
-        """Draws windows `[batch_size, T]`."""
+        """Draws one window `[T]`."""
         ...
 
 
@@ -72,18 +71,22 @@ def adamw(
     schedule = optax.warmup_exponential_decay_schedule(
         0.0, learning_rate, warmup_steps, decay_steps, decay_rate, staircase=True
     )
+    # Clipping and moments see all parameters as one vector: a few large operations instead of many small ones.
+    flat = optax.flatten(optax.chain(optax.clip_by_global_norm(max_grad_norm), optax.scale_by_adam()))
     return optax.chain(
-        optax.clip_by_global_norm(max_grad_norm),
-        optax.adamw(schedule, weight_decay=weight_decay, mask=decay_mask),
+        flat,
+        optax.add_decayed_weights(weight_decay, mask=decay_mask),
+        optax.scale_by_learning_rate(schedule),
     )
 
 
 class Learner:
     """Trains an agent.
 
-    Every batch is split over the mesh's "data" axis and everything else is replicated; without a mesh the
-    learner uses the first device. States are donated: an update consumes the one it is given. Randomness is
-    a function of the state's key and step, so a restored state goes on exactly as it would have.
+    A batch is split over the mesh's "data" axis, its gradients are averaged in one all-reduce, and everything
+    else is replicated; without a mesh the learner uses the first device. Every window has a key of its own,
+    derived from the state's key and step: a batch trains alike on every layout, and a restored state goes on
+    exactly as it would have. States are donated: an update consumes the one it is given.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class Learner:
         agent: Agent,
         optimizer: optax.GradientTransformation | None = None,
         *,
+        batch_size: int = 128,
         target_update_interval: int = 200,
         mesh: Mesh | None = None,
     ):
@@ -98,28 +102,27 @@ class Learner:
             raise ValueError(f"target_update_interval must be at least 1, got {target_update_interval}")
         self.agent = agent
         self.optimizer = adamw() if optimizer is None else optimizer
+        self.batch_size = batch_size
         self.target_update_interval = target_update_interval
         self.mesh = single_device_mesh() if mesh is None else mesh
-        if DATA_AXIS not in self.mesh.axis_names:
-            raise ValueError(f'the mesh needs an axis called "data" for the batch, got {self.mesh.axis_names}')
+        self._refuse_bad_layout()
         self._replicated = NamedSharding(self.mesh, PartitionSpec())
         self._split = NamedSharding(self.mesh, PartitionSpec(DATA_AXIS))
         # What of a state is not an array (an activation function, say) is the same for every state.
         self._static = eqx.partition(eqx.filter_eval_shape(self._fresh, jax.random.key(0)), _is_array)[1]
-        compiled = functools.partial(jax.jit, donate_argnums=0, out_shardings=(self._replicated, None))
-        self._update = compiled(self._update_arrays)
-        self._update_many = compiled(self._update_arrays_many, static_argnums=2)
+        self._update = jax.jit(self._on_mesh(self._update_shard, PartitionSpec(DATA_AXIS)), donate_argnums=0)
 
     def init(self, key: Key) -> TrainState:
         """Returns a fresh state, laid out over the mesh."""
-        arrays, _ = eqx.partition(self._fresh(key), _is_array)
+        arrays = eqx.filter(self._fresh(key), _is_array)
         return eqx.combine(jax.device_put(arrays, self._replicated), self._static)
 
     def update(self, state: TrainState, batch: Trajectory) -> tuple[TrainState, Metrics]:
         """Takes one step on a batch `[B, T]`; consumes `state`."""
-        self._check_divides(batch.action.shape[0])
-        arrays, _ = eqx.partition(state, _is_array)
-        arrays, metrics = self._update(arrays, jax.device_put(batch, self._split))
+        if len(batch.action) != self.batch_size:
+            raise ValueError(f"this learner takes batches of {self.batch_size} windows, got {len(batch.action)}")
+        batch = jax.device_put(batch, self._split)
+        arrays, metrics = self._update(eqx.filter(state, _is_array), batch)
         return eqx.combine(arrays, self._static), metrics
 
     def update_many(self, state: TrainState, source: Source, num_updates: int) -> tuple[TrainState, Metrics]:
@@ -127,11 +130,20 @@ class Learner:
 
         The metrics are those of every step, `[num_updates]` each.
         """
-        self._check_divides(source.batch_size)
-        arrays, _ = eqx.partition(state, _is_array)
         source = jax.device_put(source, self._replicated)
-        arrays, metrics = self._update_many(arrays, source, num_updates)
+        arrays, metrics = self._compiled_many(num_updates)(eqx.filter(state, _is_array), source)
         return eqx.combine(arrays, self._static), metrics
+
+    @functools.lru_cache(maxsize=8)  # noqa: B019
+    def _compiled_many(self, num_updates: int):
+        shard = functools.partial(self._update_shard_many, num_updates=num_updates)
+        return jax.jit(self._on_mesh(shard, PartitionSpec()), donate_argnums=0)
+
+    def _on_mesh(self, shard, data_spec: PartitionSpec):
+        """Runs `shard(state, data)` on every device, each with all of the state and its part of the data."""
+        specs = {"in_specs": (PartitionSpec(), data_spec), "out_specs": PartitionSpec()}
+        # Replication is not inferred (check_vma): the gradients would be reduced one by one where they arise.
+        return jax.shard_map(shard, mesh=self.mesh, check_vma=False, **specs)
 
     def _fresh(self, key: Key) -> TrainState:
         key_params, key_state = jax.random.split(key)
@@ -145,42 +157,47 @@ class Learner:
             key=key_state,
         )
 
-    def _update_arrays(self, arrays: TrainState, batch: Trajectory) -> tuple[TrainState, Metrics]:
-        _, key = self._keys(arrays)
-        return self._step(arrays, batch, key)
-
-    def _update_arrays_many(self, arrays: TrainState, source: Source, num_updates: int):
+    def _update_shard_many(self, arrays: TrainState, source: Source, num_updates: int):
         def body(arrays: TrainState, _):
-            key_batch, key = self._keys(arrays)
-            batch = jax.lax.with_sharding_constraint(source.sample(key_batch), self._split)
-            return self._step(arrays, batch, key)
+            keys_window, keys_loss = self._window_keys(arrays)
+            return self._step(arrays, jax.vmap(source.sample)(keys_window), keys_loss)
 
         return jax.lax.scan(body, arrays, length=num_updates)
 
-    def _keys(self, state: TrainState) -> tuple[Key, Key]:
-        key_batch, key_loss = jax.random.split(jax.random.fold_in(state.key, state.step))
-        return key_batch, key_loss
+    def _update_shard(self, arrays: TrainState, batch: Trajectory) -> tuple[TrainState, Metrics]:
+        _, keys_loss = self._window_keys(arrays)
+        return self._step(arrays, batch, keys_loss)
 
-    def _step(self, arrays: TrainState, batch: Trajectory, key: Key) -> tuple[TrainState, Metrics]:
+    def _window_keys(self, state: TrainState) -> Key:
+        """Two keys, to draw it and for its loss, of each window on this device."""
+        keys = jax.random.split(jax.random.fold_in(state.key, state.step), (2, self.batch_size))
+        here = self.batch_size // self.mesh.shape[DATA_AXIS]
+        start = jax.lax.axis_index(DATA_AXIS) * here
+        return jax.lax.dynamic_slice_in_dim(keys, start, here, axis=1)
+
+    def _step(self, arrays: TrainState, windows: Trajectory, keys: Key) -> tuple[TrainState, Metrics]:
         state = eqx.combine(arrays, self._static)
         loss_and_grad = eqx.filter_value_and_grad(self.agent.loss, has_aux=True)
-        (_, metrics), grads = loss_and_grad(state.params, state.target_params, batch, key)
-        updates, opt_state = self.optimizer.update(
-            grads, state.opt_state, eqx.filter(state.params, eqx.is_inexact_array)
-        )
+        (_, metrics), grads = loss_and_grad(state.params, state.target_params, windows, keys)
+        flat, unravel = ravel_pytree((grads, metrics))
+        grads, metrics = unravel(jax.lax.pmean(flat, DATA_AXIS))
+        trained = eqx.filter(state.params, eqx.is_inexact_array)
+        updates, opt_state = self.optimizer.update(grads, state.opt_state, trained)
         params = eqx.apply_updates(state.params, updates)
         step = state.step + 1
         refresh = step % self.target_update_interval == 0
-        new, old = (eqx.filter(p, _is_array) for p in (params, state.target_params))
+        new, old = eqx.filter((params, state.target_params), _is_array)
         target = jax.tree.map(lambda n, o: jnp.where(refresh, n, o), new, old)
         state = TrainState(params, target, opt_state, step, state.key)
         return eqx.filter(state, _is_array), metrics | {"grad_norm": optax.global_norm(grads)}
 
-    def _check_divides(self, batch_size: int) -> None:
+    def _refuse_bad_layout(self) -> None:
+        if DATA_AXIS not in self.mesh.axis_names:
+            raise ValueError(f'the mesh needs an axis called "data" for the batch, got {self.mesh.axis_names}')
         devices = self.mesh.shape[DATA_AXIS]
-        if batch_size % devices:
+        if self.batch_size < 1 or self.batch_size % devices:
             raise ValueError(
-                f"a batch of {batch_size} does not divide over the {devices} devices of the mesh's "
+                f"a batch of {self.batch_size} does not divide over the {devices} devices of the mesh's "
                 f'"data" axis: use a multiple of {devices}'
             )
 

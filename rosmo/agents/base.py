@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+import jax
 from jax import Array
 from jaxtyping import Float, Integer, Shaped
 
@@ -26,7 +27,11 @@ class Agent(Protocol):
     def loss(
         self, params: Params, target_params: Params, batch: Trajectory, key: Key
     ) -> tuple[Float[Array, ""], Metrics]:
-        """Returns the loss of a batch `[B, T]` and the scalars to log."""
+        """Returns the loss of a batch `[B, T]`, a mean over its windows, and the scalars to log.
+
+        The learner passes a key for each window, `[B]`, so that its randomness does not depend on which
+        device it is on; `window_keys` turns a single key into those.
+        """
         ...
 
     def act(
@@ -34,3 +39,8 @@ class Agent(Protocol):
     ) -> Integer[Array, "batch"]:
         """Chooses an action for each observation, by chance or the likeliest."""
         ...
+
+
+def window_keys(key: Key, batch: Trajectory) -> Key:
+    """Returns a key for each window of a batch, `[B]`: those given, or as many drawn from the one given."""
+    return jax.random.split(key, len(batch.action)) if key.shape == () else key

@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
-from jaxtyping import Bool, Float, Integer, Shaped
+from jaxtyping import Bool, Float, Integer, PyTree, Shaped
 
+from rosmo.agents.base import window_keys
 from rosmo.agents.targets import Boundary, find_boundary, n_step_returns
 from rosmo.model import LatentModel, Unrolled, recurrent_fn
 from rosmo.operators import Operator, look_ahead
@@ -22,11 +23,11 @@ from rosmo.types import Key, Metrics, Trajectory
 class StepTargets(NamedTuple):
     """What the target network says of the steps of a window, each by its own observation and action alone."""
 
-    values: Float[Array, "batch time"]  # to bootstrap from
-    policy: Float[Array, "batch positions actions"]
-    prior_logits: Float[Array, "batch positions actions"]
-    prior_value: Float[Array, "batch positions"]
-    advantage: Float[Array, "batch positions"]
+    values: Float[Array, "*batch time"]  # to bootstrap from
+    policy: Float[Array, "*batch positions actions"]
+    prior_logits: Float[Array, "*batch positions actions"]
+    prior_value: Float[Array, "*batch positions"]
+    advantage: Float[Array, "*batch positions"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,48 +95,39 @@ class LatentAgent:
         self, params: LatentModel, target_params: LatentModel, batch: Trajectory, key: Key
     ) -> tuple[Float[Array, ""], Metrics]:
         """Returns the loss of a batch of windows `[B, T]` with T at least `window`."""
-        key_targets, key_actions = jax.random.split(key)
         batch = _first_steps(batch, self.window)
-        targets = self.step_targets(target_params, batch, key_targets)
-        return self.loss_from_targets(params, batch, targets, key_actions)
+        keys = jax.vmap(jax.random.split)(window_keys(key, batch))
+        targets = jax.vmap(self.step_targets, in_axes=(None, 0, 0))(target_params, batch, keys[:, 0])
+        return self.loss_from_targets(params, batch, targets, keys[:, 1])
 
-    def step_targets(self, target: LatentModel, batch: Trajectory, key: Key) -> StepTargets:
-        """Asks the target network for values, improved policies and the advantages of the taken actions."""
+    def step_targets(self, target: LatentModel, window: Trajectory, key: Key) -> StepTargets:
+        """Asks the target network for values, improved policies and the advantages of the taken actions.
+
+        The operator's batch is the positions of one window `[T]`, so that its randomness is the window's own.
+        """
         key_operator, key_action = jax.random.split(key)
-        size, time = batch.action.shape
         positions = self.unroll_steps + 1
-        searched = time if self.bootstrap == "operator" else positions
-
-        def flat(x: Array, length: int) -> Array:
-            return x[:, :length].reshape(size * length, *x.shape[2:])
-
-        def windows(x: Array, length: int = searched) -> Array:
-            return x.reshape(size, length, *x.shape[1:])
-
-        root = target.root(target.encode(flat(batch.observation, time)))
-        values = windows(root.value, time)
-        root = jax.tree.map(lambda x: flat(windows(x, time), searched), root)
-        invalid = batch.invalid_actions
-        invalid = None if invalid is None else flat(invalid, searched)
+        searched = len(window.action) if self.bootstrap == "operator" else positions
+        root = target.root(target.encode(window.observation))
+        values = root.value
+        root, action, invalid = _first((root, window.action, window.invalid_actions), searched)
         improved = self.operator(target, key_operator, root, recurrent_fn, invalid_actions=invalid)
 
-        action = flat(batch.action, searched)[:, None]
-        qvalue = jnp.take_along_axis(improved.qvalues, action, axis=1)[:, 0]
+        qvalue = jnp.take_along_axis(improved.qvalues, action[:, None], axis=1)[:, 0]
         if self.regularizers and not improved.complete:
-            own = look_ahead(target, key_action, root.embedding, recurrent_fn, action)[:, 0]
+            own = look_ahead(target, key_action, root.embedding, recurrent_fn, action[:, None])[:, 0]
             qvalue = jnp.where(jnp.isnan(qvalue), own, qvalue)
-        first = functools.partial(jax.lax.slice_in_dim, start_index=0, limit_index=positions, axis=1)
         targets = StepTargets(
-            values=windows(improved.value) if self.bootstrap == "operator" else values,
-            policy=first(windows(improved.action_weights)),
-            prior_logits=first(windows(root.prior_logits)),
-            prior_value=first(values),
-            advantage=first(windows(qvalue - root.value)),
+            values=improved.value if self.bootstrap == "operator" else values,
+            policy=improved.action_weights[:positions],
+            prior_logits=root.prior_logits[:positions],
+            prior_value=values[:positions],
+            advantage=(qvalue - root.value)[:positions],
         )
         return jax.lax.stop_gradient(targets)
 
     def loss_from_targets(
-        self, params: LatentModel, batch: Trajectory, targets: StepTargets, key: Key
+        self, params: LatentModel, batch: Trajectory, targets: StepTargets, keys: Key
     ) -> tuple[Float[Array, ""], Metrics]:
         """Returns the loss of a batch whose steps the target network has judged."""
         boundary = find_boundary(batch)
@@ -143,7 +135,7 @@ class LatentAgent:
             batch, targets.values, boundary, discount=params.discount, steps=self.td_steps
         )
         unrolled = params.unroll(
-            params.encode(batch.observation[:, 0]), self._imagined_actions(batch, boundary, params, key)
+            params.encode(batch.observation[:, 0]), self._imagined_actions(batch, boundary, params, keys)
         )
         terms = {
             "policy": self.policy_weight * self._policy_loss(unrolled, batch, targets, boundary),
@@ -162,13 +154,14 @@ class LatentAgent:
         return loss, metrics | {"loss": loss} | _diagnostics(positions, returns)
 
     def _imagined_actions(
-        self, batch: Trajectory, boundary: Boundary, model: LatentModel, key: Key
+        self, batch: Trajectory, boundary: Boundary, model: LatentModel, keys: Key
     ) -> Integer[Array, "batch steps"]:
         """The actions of the data set, and random ones from absorbing states, where the data has none."""
+        def draw(key: Key) -> Integer[Array, "steps"]:
+            return jax.random.randint(key, (self.unroll_steps,), 0, model.num_actions, batch.action.dtype)
+
         steps = slice(0, self.unroll_steps)
-        action = batch.action[:, steps]
-        random = jax.random.randint(key, action.shape, 0, model.num_actions, action.dtype)
-        return jnp.where(boundary.real[:, steps], action, random)
+        return jnp.where(boundary.real[:, steps], batch.action[:, steps], jax.vmap(draw)(keys))
 
     def _policy_loss(
         self, unrolled: Unrolled, batch: Trajectory, targets: StepTargets, boundary: Boundary
@@ -224,6 +217,10 @@ def _first_steps(batch: Trajectory, window: int) -> Trajectory:
             f"(unroll_steps + td_steps + 1), got actions of shape {list(batch.action.shape)}"
         )
     return jax.tree.map(lambda x: x[:, :window], batch)
+
+
+def _first(tree: PyTree, count: int) -> PyTree:
+    return jax.tree.map(lambda x: x[:count], tree)
 
 
 def _diagnostics(positions: Positions, returns: Float[Array, "batch positions"]) -> Metrics:

@@ -19,32 +19,29 @@ class WindowSampler(eqx.Module):
 
     steps: Trajectory
     starts: Int[Array, "starts"]
-    batch_size: int = eqx.field(static=True)
     window: int = eqx.field(static=True)
 
     def sample(self, key: Key) -> Trajectory:
-        """Draws a batch `[batch_size, window]`."""
-        chosen = jax.random.randint(key, (self.batch_size,), 0, self.starts.size)
-        index = self.starts[chosen][:, None] + jnp.arange(self.window)[None]
-        return jax.tree.map(lambda x: jnp.take(x, index, axis=0, mode="clip"), self.steps)
+        """Draws one window `[window]`."""
+        start = self.starts[jax.random.randint(key, (), 0, self.starts.size)]
+        return jax.tree.map(lambda x: jnp.take(x, start + jnp.arange(self.window), axis=0, mode="clip"), self.steps)
 
 
-def window_sampler(steps: Trajectory, *, batch_size: int, window: int, num_actions: int) -> WindowSampler:
+def window_sampler(steps: Trajectory, *, window: int, num_actions: int) -> WindowSampler:
     """Checks a data set of steps `[N]`, episodes one after the other, and puts it on the device.
 
     Args:
         steps: the data set, as NumPy or JAX arrays.
-        batch_size: windows in a batch.
         window: steps in a window; an agent says it as `agent.window`.
         num_actions: every real action must lie below it.
     """
-    if batch_size < 1 or window < 1:
-        raise ValueError(f"batch_size and window must be at least 1, got {batch_size} and {window}")
+    if window < 1:
+        raise ValueError(f"window must be at least 1, got {window}")
     steps = jax.tree.map(np.asarray, steps)
     _refuse_bad_steps(steps, num_actions)
     starts = np.flatnonzero(~steps.is_last).astype(np.int32)
     steps = eqx.tree_at(lambda s: s.action, steps, steps.action.astype(np.int32))
-    return WindowSampler(jax.tree.map(jnp.asarray, steps), jnp.asarray(starts), batch_size, window)
+    return WindowSampler(jax.tree.map(jnp.asarray, steps), jnp.asarray(starts), window)
 
 
 def _refuse_bad_steps(steps: Trajectory, num_actions: int) -> None:

@@ -6,7 +6,7 @@ depends on the state alone is then computed once for all actions.
 """
 
 import abc
-import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -23,6 +23,8 @@ registry = Registry(
 )
 
 State = PyTree[Array]
+
+_TRUNCATED_STDDEV = 0.87962566103423978  # of a standard normal cut off at two deviations
 
 
 class AbstractRepresentation(eqx.Module):
@@ -54,35 +56,41 @@ class Networks(NamedTuple):
     prediction: AbstractPrediction
 
 
-def lecun_normal(layer, key: Key):
-    """Redraws a layer's weight as a truncated normal of variance 1/fan-in and clears its bias."""
-    fan_in = math.prod(layer.weight.shape[1:])
-    stddev = fan_in**-0.5 / 0.87962566103423978  # the truncation at two deviations shrinks the variance
-    weight = stddev * jax.random.truncated_normal(key, -2.0, 2.0, layer.weight.shape, layer.weight.dtype)
-    layer = eqx.tree_at(lambda m: m.weight, layer, weight)
-    return layer if layer.bias is None else eqx.tree_at(lambda m: m.bias, layer, jnp.zeros_like(layer.bias))
+def lecun_normal(key: Key, shape: Sequence[int], fan_in: int) -> Float[Array, "..."]:
+    """Draws weights from a truncated normal of variance 1/fan-in."""
+    return jax.nn.initializers.truncated_normal(fan_in**-0.5 / _TRUNCATED_STDDEV)(key, shape, jnp.float32)
 
 
-def linear(key: Key, in_size: int, out_size: int, *, use_bias: bool = True) -> eqx.nn.Linear:
-    """A fully connected layer."""
-    return lecun_normal(eqx.nn.Linear(in_size, out_size, use_bias=use_bias, key=key), key)
+class Linear(eqx.Module):
+    """A fully connected layer.
 
+    The weight is stored `[in, out]` and multiplied from the right: mapped over a batch, that product comes out
+    in the order in which the next layer reads it. `eqx.nn.Linear` multiplies from the left, and XLA then
+    transposes every activation (a look-ahead on a CPU takes 1.8× as long).
+    """
 
-def zero_linear(in_size: int, out_size: int) -> eqx.nn.Linear:
-    """An output layer that starts at 0: a uniform policy, and rewards and values of 0."""
-    layer = eqx.nn.Linear(in_size, out_size, key=jax.random.key(0))
-    return jax.tree.map(jnp.zeros_like, layer)
+    weight: Float[Array, "in_size out_size"]
+    bias: Float[Array, "out_size"]
+
+    def __init__(self, key: Key | None, in_size: int, out_size: int):
+        """Without a key the layer starts at 0: a uniform policy, rewards and values of 0."""
+        shape = (in_size, out_size)
+        self.weight = jnp.zeros(shape) if key is None else lecun_normal(key, shape, in_size)
+        self.bias = jnp.zeros(out_size)
+
+    def __call__(self, x: Float[Array, "in_size"]) -> Float[Array, "out_size"]:
+        return x @ self.weight + self.bias
 
 
 class Head(eqx.Module):
     """One hidden layer and a zero-initialised output layer."""
 
-    hidden: eqx.nn.Linear
-    output: eqx.nn.Linear
+    hidden: Linear
+    output: Linear
 
     def __init__(self, key: Key, in_size: int, hidden_size: int, out_size: int):
-        self.hidden = linear(key, in_size, hidden_size)
-        self.output = zero_linear(hidden_size, out_size)
+        self.hidden = Linear(key, in_size, hidden_size)
+        self.output = Linear(None, hidden_size, out_size)
 
     def __call__(self, features: Float[Array, "features"]) -> Float[Array, "out"]:
         return self.output(jax.nn.relu(self.hidden(features)))

@@ -14,10 +14,9 @@ from rosmo.networks.base import (
     AbstractPrediction,
     AbstractRepresentation,
     Head,
+    Linear,
     Networks,
-    linear,
     registry,
-    zero_linear,
 )
 from rosmo.types import Key
 
@@ -25,12 +24,12 @@ from rosmo.types import Key
 class MLP(eqx.Module):
     """Linear layers with rectifiers between them, and none after the last unless `activate_last`."""
 
-    layers: tuple[eqx.nn.Linear, ...]
+    layers: tuple[Linear, ...]
     activate_last: bool = eqx.field(static=True)
 
     def __init__(self, key: Key, sizes: Sequence[int], *, activate_last: bool = False):
         keys = jax.random.split(key, len(sizes) - 1)
-        self.layers = tuple(linear(k, *pair) for k, pair in zip(keys, zip(sizes, sizes[1:], strict=False), strict=True))
+        self.layers = tuple(Linear(*args) for args in zip(keys, sizes[:-1], sizes[1:], strict=True))
         self.activate_last = activate_last
 
     def __call__(self, x: Float[Array, "in_size"]) -> Float[Array, "out_size"]:
@@ -54,8 +53,8 @@ class MLPRepresentation(AbstractRepresentation):
 class MLPDynamics(AbstractDynamics):
     """An MLP on the state and the one-hot action, with a reward head on the next state."""
 
-    from_state: eqx.nn.Linear
-    from_action: eqx.nn.Linear
+    from_state: Linear
+    from_action: Float[Array, "actions hidden"]
     rest: MLP
     reward: Head
 
@@ -63,10 +62,9 @@ class MLPDynamics(AbstractDynamics):
         self, key: Key, state_size: int, num_actions: int, hidden: Sequence[int], head_size: int, reward_bins: int
     ):
         key_input, key_rest, key_reward = jax.random.split(key, 3)
-        joint = linear(key_input, state_size + num_actions, hidden[0])
-        self.from_state = eqx.tree_at(lambda m: m.weight, joint, joint.weight[:, :state_size])
-        self.from_action = eqx.nn.Linear(num_actions, hidden[0], use_bias=False, key=key_input)
-        self.from_action = eqx.tree_at(lambda m: m.weight, self.from_action, joint.weight[:, state_size:])
+        joint = Linear(key_input, state_size + num_actions, hidden[0])
+        self.from_state = eqx.tree_at(lambda m: m.weight, joint, joint.weight[:state_size])
+        self.from_action = joint.weight[state_size:]
         self.rest = MLP(key_rest, [*hidden, state_size])
         self.reward = Head(key_reward, state_size, head_size, reward_bins)
 
@@ -74,8 +72,8 @@ class MLPDynamics(AbstractDynamics):
         self, state: Float[Array, "state"], action: Integer[Array, ""]
     ) -> tuple[Float[Array, "state"], Float[Array, "reward_bins"]]:
         """Takes one step; the first layer's product with the state does not depend on the action."""
-        one_hot = jax.nn.one_hot(action, self.from_action.weight.shape[1], dtype=state.dtype)
-        next_state = self.rest(jax.nn.relu(self.from_state(state) + self.from_action(one_hot)))
+        one_hot = jax.nn.one_hot(action, len(self.from_action), dtype=state.dtype)
+        next_state = self.rest(jax.nn.relu(self.from_state(state) + one_hot @ self.from_action))
         return next_state, self.reward(next_state)
 
 
@@ -83,13 +81,13 @@ class MLPPrediction(AbstractPrediction):
     """A shared MLP with one zero-initialised layer each for policy and value."""
 
     torso: MLP
-    policy: eqx.nn.Linear
-    value: eqx.nn.Linear
+    policy: Linear
+    value: Linear
 
     def __init__(self, key: Key, state_size: int, hidden: Sequence[int], num_actions: int, value_bins: int):
         self.torso = MLP(key, [state_size, *hidden], activate_last=True)
-        self.policy = zero_linear(hidden[-1], num_actions)
-        self.value = zero_linear(hidden[-1], value_bins)
+        self.policy = Linear(None, hidden[-1], num_actions)
+        self.value = Linear(None, hidden[-1], value_bins)
 
     def __call__(self, state: Float[Array, "state"]) -> tuple[Float[Array, "actions"], Float[Array, "value_bins"]]:
         """Predicts policy and value logits."""
