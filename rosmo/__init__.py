@@ -1,6 +1,6 @@
 """Offline reinforcement learning with a learned latent model, as parts that compose."""
 
-from rosmo import agents, codec, data, learner, model, networks, operators, regularizers, registry, types
+from rosmo import agents, codec, data, learner, model, networks, operators, registry, regularizers, types
 from rosmo.codec import Codec
 from rosmo.learner import Learner, TrainState, adamw
 from rosmo.model import LatentModel, latent_model
@@ -23,7 +23,7 @@ __all__ = [
     "model",
     "networks",
     "operators",
-    "regularizers",
     "registry",
+    "regularizers",
     "types",
 ]

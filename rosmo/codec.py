@@ -1,4 +1,4 @@
-"""Scalars as categorical distributions: the transform h, its inverse, and the two-hot φ (paper, "Training")."""
+"""Scalars as categorical distributions: the transform h, its inverse and the two-hot φ (paper, Training)."""
 
 import equinox as eqx
 import jax
@@ -67,7 +67,9 @@ class Codec(eqx.Module):
         Each weight is the distance from the opposite neighbour (never one minus a number near one), which
         keeps small scalars exact where 0 is a bin and makes the clipped ends exactly one-hot.
         """
-        y = jnp.clip(transform(scalar.astype(jnp.float32), self.epsilon), self.low, self.high)[..., None]
+        largest = jnp.finfo(jnp.float32).max  # ∞ too is clipped to the end of the support
+        finite = jnp.clip(scalar.astype(jnp.float32), -largest, largest)
+        y = jnp.clip(transform(finite, self.epsilon), self.low, self.high)[..., None]
         support = self.support.reshape((1,) * scalar.ndim + (self.bins,))
         gaps = np.diff(support)
         end = jnp.ones_like(y)

@@ -1,7 +1,7 @@
 """Training: the state, the update, and many updates in one call, on one device or on a mesh of them."""
 
 import functools
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Int, PyTree
 
 from rosmo.agents.base import Agent
-from rosmo.types import Key, Metrics, Params, Trajectory
+from rosmo.types import Key, Keys, Metrics, Params, Trajectory
 
 DATA_AXIS = "data"
 
@@ -28,6 +28,7 @@ class TrainState(eqx.Module):
     key: Key
 
 
+@runtime_checkable
 class Source(Protocol):
     """A device-resident data set: a pytree of arrays that draws windows inside a compiled step."""
 
@@ -71,7 +72,7 @@ def adamw(
     schedule = optax.warmup_exponential_decay_schedule(
         0.0, learning_rate, warmup_steps, decay_steps, decay_rate, staircase=True
     )
-    # Clipping and moments see all parameters as one vector: a few large operations instead of many small ones.
+    # Clipping and moments see the parameters as one vector: a few large operations, not many small ones.
     flat = optax.flatten(optax.chain(optax.clip_by_global_norm(max_grad_norm), optax.scale_by_adam()))
     return optax.chain(
         flat,
@@ -114,13 +115,15 @@ class Learner:
 
     def init(self, key: Key) -> TrainState:
         """Returns a fresh state, laid out over the mesh."""
-        arrays = eqx.filter(self._fresh(key), _is_array)
-        return eqx.combine(jax.device_put(arrays, self._replicated), self._static)
+        fresh = jax.jit(lambda key: eqx.filter(self._fresh(key), _is_array), out_shardings=self._replicated)
+        return eqx.combine(fresh(key), self._static)
 
     def update(self, state: TrainState, batch: Trajectory) -> tuple[TrainState, Metrics]:
         """Takes one step on a batch `[B, T]`; consumes `state`."""
         if len(batch.action) != self.batch_size:
-            raise ValueError(f"this learner takes batches of {self.batch_size} windows, got {len(batch.action)}")
+            raise ValueError(
+                f"this learner takes batches of {self.batch_size} windows, got {len(batch.action)}"
+            )
         batch = jax.device_put(batch, self._split)
         arrays, metrics = self._update(eqx.filter(state, _is_array), batch)
         return eqx.combine(arrays, self._static), metrics
@@ -168,14 +171,14 @@ class Learner:
         _, keys_loss = self._window_keys(arrays)
         return self._step(arrays, batch, keys_loss)
 
-    def _window_keys(self, state: TrainState) -> Key:
+    def _window_keys(self, state: TrainState) -> Keys:
         """Two keys, to draw it and for its loss, of each window on this device."""
         keys = jax.random.split(jax.random.fold_in(state.key, state.step), (2, self.batch_size))
         here = self.batch_size // self.mesh.shape[DATA_AXIS]
         start = jax.lax.axis_index(DATA_AXIS) * here
         return jax.lax.dynamic_slice_in_dim(keys, start, here, axis=1)
 
-    def _step(self, arrays: TrainState, windows: Trajectory, keys: Key) -> tuple[TrainState, Metrics]:
+    def _step(self, arrays: TrainState, windows: Trajectory, keys: Keys) -> tuple[TrainState, Metrics]:
         state = eqx.combine(arrays, self._static)
         loss_and_grad = eqx.filter_value_and_grad(self.agent.loss, has_aux=True)
         (_, metrics), grads = loss_and_grad(state.params, state.target_params, windows, keys)
@@ -193,7 +196,9 @@ class Learner:
 
     def _refuse_bad_layout(self) -> None:
         if DATA_AXIS not in self.mesh.axis_names:
-            raise ValueError(f'the mesh needs an axis called "data" for the batch, got {self.mesh.axis_names}')
+            raise ValueError(
+                f'the mesh needs an axis called "data" for the batch, got {self.mesh.axis_names}'
+            )
         devices = self.mesh.shape[DATA_AXIS]
         if self.batch_size < 1 or self.batch_size % devices:
             raise ValueError(
@@ -204,7 +209,9 @@ class Learner:
 
 def single_device_mesh() -> Mesh:
     """Returns a mesh of the first device alone."""
-    return jax.make_mesh((1,), (DATA_AXIS,), devices=jax.devices()[:1], axis_types=(jax.sharding.AxisType.Auto,))
+    return jax.make_mesh(
+        (1,), (DATA_AXIS,), devices=jax.devices()[:1], axis_types=(jax.sharding.AxisType.Auto,)
+    )
 
 
 def _is_array(leaf) -> bool:

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-Part = TypeVar("Part", bound=Callable[..., Any])
+Part = TypeVar("Part")
 
 
 class Registry:
@@ -29,7 +29,7 @@ class Registry:
             self._refuse_wrong_kind(name, part)
             if name in self._parts:
                 raise ValueError(f"there is already {self.kind} {name!r} ({_where(self._parts[name])})")
-            self._parts[name] = part
+            self._parts[name] = part  # pyright: ignore[reportArgumentType]
             return part
 
         return decorate
@@ -40,7 +40,9 @@ class Registry:
             return self._parts[name]
         near = difflib.get_close_matches(str(name), self._parts, n=3, cutoff=0.5)
         hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise KeyError(f"there is no {self.kind} {name!r}.{hint} There are: {', '.join(self.names()) or 'none'}.")
+        raise KeyError(
+            f"there is no {self.kind} {name!r}.{hint} There are: {', '.join(self.names()) or 'none'}."
+        )
 
     def names(self) -> tuple[str, ...]:
         """Returns the registered names in alphabetical order."""
@@ -50,8 +52,9 @@ class Registry:
         if not callable(part):
             raise TypeError(f"{self.kind} {name!r} must be callable, got {type(part).__name__}")
         parameters = inspect.signature(part).parameters
-        takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-        missing = [p for p in self._requires if p not in parameters and not takes_any]
+        kinds = {parameter.kind for parameter in parameters.values()}
+        wrapper = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD} <= kinds
+        missing = [] if wrapper else [name for name in self._requires if name not in parameters]
         if missing:
             raise TypeError(
                 f"{name!r} is not of the kind {self.kind!r}: it takes no {', '.join(map(repr, missing))} "

@@ -9,6 +9,7 @@ from jax import Array
 from jaxtyping import Bool, Float, Integer, PRNGKeyArray, PyTree, Shaped
 
 Key = PRNGKeyArray
+Keys = Shaped[Array, "..."]  # one or many
 Params = PyTree
 Metrics = dict[str, Array]
 LegalityMask = Shaped[Array, "batch actions"]

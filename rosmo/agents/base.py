@@ -1,17 +1,19 @@
 """What an agent is. The learner knows nothing else of it."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax
+import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float, Integer, Shaped
 
 from rosmo.registry import Registry
-from rosmo.types import Key, Metrics, Params, Trajectory
+from rosmo.types import Key, Keys, Metrics, Params, Trajectory
 
 registry = Registry("agent", requires=("model",))
 
 
+@runtime_checkable
 class Agent(Protocol):
     """Parameters, a loss on windows of experience, and actions."""
 
@@ -25,7 +27,7 @@ class Agent(Protocol):
         ...
 
     def loss(
-        self, params: Params, target_params: Params, batch: Trajectory, key: Key
+        self, params: Params, target_params: Params, batch: Trajectory, key: Keys
     ) -> tuple[Float[Array, ""], Metrics]:
         """Returns the loss of a batch `[B, T]`, a mean over its windows, and the scalars to log.
 
@@ -41,6 +43,7 @@ class Agent(Protocol):
         ...
 
 
-def window_keys(key: Key, batch: Trajectory) -> Key:
+def window_keys(key: Keys, batch: Trajectory) -> Keys:
     """Returns a key for each window of a batch, `[B]`: those given, or as many drawn from the one given."""
-    return jax.random.split(key, len(batch.action)) if key.shape == () else key
+    typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    return jax.random.split(key, len(batch.action)) if key.ndim == (0 if typed else 1) else key

@@ -17,7 +17,7 @@ from rosmo.model import LatentModel, Unrolled, recurrent_fn
 from rosmo.operators import Operator, look_ahead
 from rosmo.operators.base import mask_logits
 from rosmo.regularizers import Positions, Regularizer
-from rosmo.types import Key, Metrics, Trajectory
+from rosmo.types import Key, Keys, Metrics, Trajectory
 
 
 class StepTargets(NamedTuple):
@@ -92,7 +92,7 @@ class LatentAgent:
         return jnp.argmax(legal, axis=-1).astype(improvement.action.dtype)
 
     def loss(
-        self, params: LatentModel, target_params: LatentModel, batch: Trajectory, key: Key
+        self, params: LatentModel, target_params: LatentModel, batch: Trajectory, key: Keys
     ) -> tuple[Float[Array, ""], Metrics]:
         """Returns the loss of a batch of windows `[B, T]` with T at least `window`."""
         batch = _first_steps(batch, self.window)
@@ -127,7 +127,7 @@ class LatentAgent:
         return jax.lax.stop_gradient(targets)
 
     def loss_from_targets(
-        self, params: LatentModel, batch: Trajectory, targets: StepTargets, keys: Key
+        self, params: LatentModel, batch: Trajectory, targets: StepTargets, keys: Keys
     ) -> tuple[Float[Array, ""], Metrics]:
         """Returns the loss of a batch whose steps the target network has judged."""
         boundary = find_boundary(batch)
@@ -154,9 +154,10 @@ class LatentAgent:
         return loss, metrics | {"loss": loss} | _diagnostics(positions, returns)
 
     def _imagined_actions(
-        self, batch: Trajectory, boundary: Boundary, model: LatentModel, keys: Key
+        self, batch: Trajectory, boundary: Boundary, model: LatentModel, keys: Keys
     ) -> Integer[Array, "batch steps"]:
         """The actions of the data set, and random ones from absorbing states, where the data has none."""
+
         def draw(key: Key) -> Integer[Array, "steps"]:
             return jax.random.randint(key, (self.unroll_steps,), 0, model.num_actions, batch.action.dtype)
 
@@ -173,7 +174,11 @@ class LatentAgent:
         return jnp.where((boundary.observed & ~boundary.terminated)[:, here], loss, 0)
 
     def _value_loss(
-        self, model: LatentModel, unrolled: Unrolled, returns: Float[Array, "batch positions"], boundary: Boundary
+        self,
+        model: LatentModel,
+        unrolled: Unrolled,
+        returns: Float[Array, "batch positions"],
+        boundary: Boundary,
     ) -> Float[Array, "batch positions"]:
         """ℓᵛ = −φ(h(z))ᵀ log v, also in absorbing states, whose value is 0."""
         here = slice(0, self.unroll_steps + 1)
@@ -191,7 +196,12 @@ class LatentAgent:
         return jnp.where(real | boundary.terminated[:, steps], loss, 0)
 
     def _positions(
-        self, model: LatentModel, unrolled: Unrolled, batch: Trajectory, targets: StepTargets, boundary: Boundary
+        self,
+        model: LatentModel,
+        unrolled: Unrolled,
+        batch: Trajectory,
+        targets: StepTargets,
+        boundary: Boundary,
     ) -> Positions:
         here = slice(0, self.unroll_steps + 1)
         return Positions(

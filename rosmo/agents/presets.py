@@ -52,8 +52,15 @@ def mzu(
 
 @registry.register("mzu_q")
 def mzu_q(
-    model: ModelBuilder, *, num_simulations: int = 4, max_depth: int | None = None, tau: float = 0.1, **settings
+    model: ModelBuilder,
+    *,
+    num_simulations: int = 4,
+    max_depth: int | None = None,
+    tau: float = 0.1,
+    **settings,
 ) -> LatentAgent:
     """MZU-Q: MuZero Unplugged with the policy update of MPO."""
-    operator = functools.partial(operators.mcts_q, num_simulations=num_simulations, max_depth=max_depth, tau=tau)
+    operator = functools.partial(
+        operators.mcts_q, num_simulations=num_simulations, max_depth=max_depth, tau=tau
+    )
     return LatentAgent(model, operator, bootstrap="operator", **settings)

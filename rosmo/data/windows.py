@@ -24,7 +24,9 @@ class WindowSampler(eqx.Module):
     def sample(self, key: Key) -> Trajectory:
         """Draws one window `[window]`."""
         start = self.starts[jax.random.randint(key, (), 0, self.starts.size)]
-        return jax.tree.map(lambda x: jnp.take(x, start + jnp.arange(self.window), axis=0, mode="clip"), self.steps)
+        return jax.tree.map(
+            lambda x: jnp.take(x, start + jnp.arange(self.window), axis=0, mode="clip"), self.steps
+        )
 
 
 def window_sampler(steps: Trajectory, *, window: int, num_actions: int) -> WindowSampler:
@@ -47,7 +49,9 @@ def window_sampler(steps: Trajectory, *, window: int, num_actions: int) -> Windo
 def _refuse_bad_steps(steps: Trajectory, num_actions: int) -> None:
     """Raises one sentence that names the first step at fault."""
     if steps.action.ndim != 1:
-        raise ValueError(f"steps must have one leading axis [N], got actions of shape {list(steps.action.shape)}")
+        raise ValueError(
+            f"steps must have one leading axis [N], got actions of shape {list(steps.action.shape)}"
+        )
     count = steps.action.size
     lengths = {field: len(x) for field, x in vars(steps).items() if x is not None}
     if set(lengths.values()) != {count}:

@@ -38,7 +38,9 @@ class AbstractDynamics(eqx.Module):
     """g: predicts the next latent state and the reward that an action leads to."""
 
     @abc.abstractmethod
-    def __call__(self, state: State, action: Integer[Array, ""]) -> tuple[State, Float[Array, "reward_bins"]]: ...
+    def __call__(
+        self, state: State, action: Integer[Array, ""]
+    ) -> tuple[State, Float[Array, "reward_bins"]]: ...
 
 
 class AbstractPrediction(eqx.Module):
@@ -64,9 +66,9 @@ def lecun_normal(key: Key, shape: Sequence[int], fan_in: int) -> Float[Array, ".
 class Linear(eqx.Module):
     """A fully connected layer.
 
-    The weight is stored `[in, out]` and multiplied from the right: mapped over a batch, that product comes out
-    in the order in which the next layer reads it. `eqx.nn.Linear` multiplies from the left, and XLA then
-    transposes every activation (a look-ahead on a CPU takes 1.8× as long).
+    The weight is stored `[in, out]` and multiplied from the right: mapped over a batch, the product comes out
+    in the order that the next layer reads. `eqx.nn.Linear` multiplies from the left, and XLA then transposes
+    every activation (a look-ahead on a CPU takes 1.8× as long).
     """
 
     weight: Float[Array, "in_size out_size"]

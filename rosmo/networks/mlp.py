@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float, Integer, Shaped
 
@@ -59,7 +58,13 @@ class MLPDynamics(AbstractDynamics):
     reward: Head
 
     def __init__(
-        self, key: Key, state_size: int, num_actions: int, hidden: Sequence[int], head_size: int, reward_bins: int
+        self,
+        key: Key,
+        state_size: int,
+        num_actions: int,
+        hidden: Sequence[int],
+        head_size: int,
+        reward_bins: int,
     ):
         key_input, key_rest, key_reward = jax.random.split(key, 3)
         joint = Linear(key_input, state_size + num_actions, hidden[0])
@@ -89,7 +94,9 @@ class MLPPrediction(AbstractPrediction):
         self.policy = Linear(None, hidden[-1], num_actions)
         self.value = Linear(None, hidden[-1], value_bins)
 
-    def __call__(self, state: Float[Array, "state"]) -> tuple[Float[Array, "actions"], Float[Array, "value_bins"]]:
+    def __call__(
+        self, state: Float[Array, "state"]
+    ) -> tuple[Float[Array, "actions"], Float[Array, "value_bins"]]:
         """Predicts policy and value logits."""
         features = self.torso(state)
         return self.policy(features), self.value(features)

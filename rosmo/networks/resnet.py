@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Float, Integer, Shaped
 
@@ -20,35 +21,69 @@ from rosmo.networks.base import (
 )
 from rosmo.types import Key
 
-
-def conv3x3(key: Key, in_channels: int, out_channels: int, stride: int = 1, *, use_bias: bool = True) -> eqx.nn.Conv2d:
-    """A 3×3 convolution that keeps the size, or halves it (rounding up) with stride 2."""
-    layer = eqx.nn.Conv2d(in_channels, out_channels, 3, stride, padding="SAME", use_bias=use_bias, key=key)
-    return lecun_normal(layer, key)
+Image = Float[Array, "height width channels"]
+Resized = Float[Array, "new_height new_width new_channels"]
 
 
-def average_pool(x: Float[Array, "channels height width"]) -> Float[Array, "channels half_height half_width"]:
+class Conv3x3(eqx.Module):
+    """A 3×3 convolution, channels last, that keeps the size or halves it (rounding up) with stride 2."""
+
+    weight: Float[Array, "3 3 in_channels out_channels"]
+    bias: Float[Array, "out_channels"]
+    stride: int = eqx.field(static=True)
+
+    def __init__(self, key: Key, in_channels: int, out_channels: int, stride: int = 1):
+        self.weight = lecun_normal(key, (3, 3, in_channels, out_channels), 9 * in_channels)
+        self.bias = jnp.zeros(out_channels)
+        self.stride = stride
+
+    def __call__(self, x: Image) -> Resized:
+        return convolve(x, self.weight, self.stride) + self.bias[None, None]
+
+
+def convolve(x: Image, weight: Float[Array, "3 3 in_channels out_channels"], stride: int = 1) -> Resized:
+    """Convolves one image."""
+    layout = ("NHWC", "HWIO", "NHWC")
+    return jax.lax.conv_general_dilated(x[None], weight, (stride, stride), "SAME", dimension_numbers=layout)[
+        0
+    ]
+
+
+def average_pool(x: Image) -> Resized:
     """3×3 average pooling with stride 2; at the border only the pixels that exist are averaged."""
 
-    def window_sum(image):
-        return jax.lax.reduce_window(image, jnp.zeros((), x.dtype), jax.lax.add, (1, 3, 3), (1, 2, 2), "SAME")
+    def window_sum(image: Array) -> Array:
+        return jax.lax.reduce_window(image, np.zeros((), x.dtype), jax.lax.add, (3, 3, 1), (2, 2, 1), "SAME")
 
-    return window_sum(x) / window_sum(jnp.ones((1, *x.shape[1:]), x.dtype))
+    return window_sum(x) / window_sum(jnp.ones((*x.shape[:2], 1), x.dtype))
+
+
+class LayerNorm(eqx.Module):
+    """Normalises over pixels and channels, in float32, with a scale and an offset per channel."""
+
+    scale: Float[Array, "channels"]
+    offset: Float[Array, "channels"]
+
+    def __init__(self, channels: int):
+        self.scale, self.offset = jnp.ones(channels), jnp.zeros(channels)
+
+    def __call__(self, x: Image) -> Image:
+        y = jax.nn.standardize(x.astype(jnp.float32), axis=(0, 1, 2)).astype(x.dtype)
+        return y * self.scale[None, None] + self.offset[None, None]
 
 
 class ResidualBlock(eqx.Module):
-    """Pre-activation block: twice (layer normalisation, rectifier, 3×3 convolution), added to the input."""
+    """Pre-activation block: twice (layer normalisation, rectifier, convolution), added to the input."""
 
-    norms: tuple[eqx.nn.GroupNorm, eqx.nn.GroupNorm]
-    convs: tuple[eqx.nn.Conv2d, eqx.nn.Conv2d]
+    norms: tuple[LayerNorm, LayerNorm]
+    convs: tuple[Conv3x3, Conv3x3]
 
     def __init__(self, key: Key, channels: int):
         keys = jax.random.split(key)
-        # One group is layer normalisation over channels and pixels with a scale and an offset per channel.
-        self.norms = (eqx.nn.GroupNorm(1, channels), eqx.nn.GroupNorm(1, channels))
-        self.convs = (conv3x3(keys[0], channels, channels), conv3x3(keys[1], channels, channels))
+        self.norms = (LayerNorm(channels), LayerNorm(channels))
+        self.convs = (Conv3x3(keys[0], channels, channels), Conv3x3(keys[1], channels, channels))
 
-    def __call__(self, x: Float[Array, "channels height width"]) -> Float[Array, "channels height width"]:
+    def __call__(self, x: Image) -> Image:
         y = x
         for norm, conv in zip(self.norms, self.convs, strict=True):
             y = conv(jax.nn.relu(norm(y)))
@@ -63,7 +98,7 @@ class Tower(eqx.Module):
     def __init__(self, key: Key, count: int, channels: int):
         self.blocks = tuple(ResidualBlock(k, channels) for k in jax.random.split(key, count))
 
-    def __call__(self, x: Float[Array, "channels height width"]) -> Float[Array, "channels height width"]:
+    def __call__(self, x: Image) -> Image:
         for block in self.blocks:
             x = block(x)
         return x
@@ -72,20 +107,20 @@ class Tower(eqx.Module):
 class ResNetRepresentation(AbstractRepresentation):
     """Downsamples by 16 (84×84 → 6×6) and ends in a tower of residual blocks."""
 
-    convs: tuple[eqx.nn.Conv2d, eqx.nn.Conv2d]
+    convs: tuple[Conv3x3, Conv3x3]
     towers: tuple[Tower, Tower, Tower, Tower]
 
     def __init__(self, key: Key, in_channels: int, channels: int, num_blocks: int):
         keys = jax.random.split(key, 6)
         narrow = channels // 2
-        self.convs = (conv3x3(keys[0], in_channels, narrow, 2), conv3x3(keys[1], narrow, channels, 2))
+        self.convs = (Conv3x3(keys[0], in_channels, narrow, 2), Conv3x3(keys[1], narrow, channels, 2))
         counts = ((1, narrow), (2, channels), (1, channels), (num_blocks, channels))
         first, second, third, last = (Tower(k, *c) for k, c in zip(keys[2:], counts, strict=True))
         self.towers = (first, second, third, last)
 
-    def __call__(self, observation: Shaped[Array, "height width frames"]) -> Float[Array, "channels rows columns"]:
+    def __call__(self, observation: Shaped[Array, "height width frames"]) -> Resized:
         """Encodes one image of bytes, scaled to [0, 1] here."""
-        x = jnp.moveaxis(observation, -1, 0).astype(self.convs[0].weight.dtype) / 255
+        x = observation.astype(self.convs[0].weight.dtype) / 255
         x = self.towers[0](self.convs[0](x))
         x = self.towers[1](self.convs[1](x))
         x = self.towers[2](average_pool(x))
@@ -95,8 +130,8 @@ class ResNetRepresentation(AbstractRepresentation):
 class ResNetDynamics(AbstractDynamics):
     """A convolution of the state and the one-hot action planes, residual blocks, and a reward head."""
 
-    from_state: eqx.nn.Conv2d
-    from_action: eqx.nn.Conv2d
+    from_state: Conv3x3
+    from_action: Float[Array, "3 3 actions channels"]
     tower: Tower
     reward: Head
 
@@ -110,26 +145,18 @@ class ResNetDynamics(AbstractDynamics):
         reward_bins: int,
     ):
         keys = jax.random.split(key, 3)
-        channels = state_shape[0]
-        joint = conv3x3(keys[0], channels + num_actions, channels)
-        self.from_state = eqx.tree_at(
-            lambda m: m.weight, conv3x3(keys[0], channels, channels), joint.weight[:, :channels]
-        )
-        self.from_action = eqx.tree_at(
-            lambda m: m.weight,
-            conv3x3(keys[0], num_actions, channels, use_bias=False),
-            joint.weight[:, channels:],
-        )
+        channels = state_shape[-1]
+        joint = Conv3x3(keys[0], channels + num_actions, channels)
+        self.from_state = eqx.tree_at(lambda m: m.weight, joint, joint.weight[:, :, :channels])
+        self.from_action = joint.weight[:, :, channels:]
         self.tower = Tower(keys[1], num_blocks, channels)
         self.reward = Head(keys[2], math.prod(state_shape), head_size, reward_bins)
 
-    def __call__(
-        self, state: Float[Array, "channels rows columns"], action: Integer[Array, ""]
-    ) -> tuple[Float[Array, "channels rows columns"], Float[Array, "reward_bins"]]:
+    def __call__(self, state: Image, action: Integer[Array, ""]) -> tuple[Image, Float[Array, "reward_bins"]]:
         """Takes one step; the convolution of the state does not depend on the action."""
-        one_hot = jax.nn.one_hot(action, self.from_action.in_channels, dtype=state.dtype)
-        planes = jnp.broadcast_to(one_hot[:, None, None], (one_hot.size, *state.shape[1:]))
-        next_state = self.tower(self.from_state(state) + self.from_action(planes))
+        one_hot = jax.nn.one_hot(action, self.from_action.shape[2], dtype=state.dtype)
+        planes = jnp.broadcast_to(one_hot[None, None], (*state.shape[:2], one_hot.size))
+        next_state = self.tower(self.from_state(state) + convolve(planes, self.from_action))
         return next_state, self.reward(next_state.reshape(-1))
 
 
@@ -150,13 +177,11 @@ class ResNetPrediction(AbstractPrediction):
         value_bins: int,
     ):
         keys = jax.random.split(key, 3)
-        self.tower = Tower(keys[0], num_blocks, state_shape[0])
+        self.tower = Tower(keys[0], num_blocks, state_shape[-1])
         self.policy = Head(keys[1], math.prod(state_shape), head_size, num_actions)
         self.value = Head(keys[2], math.prod(state_shape), head_size, value_bins)
 
-    def __call__(
-        self, state: Float[Array, "channels rows columns"]
-    ) -> tuple[Float[Array, "actions"], Float[Array, "value_bins"]]:
+    def __call__(self, state: Image) -> tuple[Float[Array, "actions"], Float[Array, "value_bins"]]:
         """Predicts policy and value logits."""
         features = self.tower(state).reshape(-1)
         return self.policy(features), self.value(features)
@@ -191,7 +216,7 @@ def resnet(
         head_size: hidden units of the reward, value and policy heads.
     """
     height, width, frames = observation_shape
-    state_shape = (channels, -(-height // 16), -(-width // 16))
+    state_shape = (-(-height // 16), -(-width // 16), channels)
     keys = jax.random.split(key, 3)
     return Networks(
         ResNetRepresentation(keys[0], frames, channels, representation_blocks),

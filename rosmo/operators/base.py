@@ -5,7 +5,7 @@ An operator is a pure function in mctx's language,
 batched `[B]` throughout, so that it can take the place of `mctx.muzero_policy` in any program.
 """
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -35,6 +35,7 @@ class Improvement(eqx.Module):
     complete: bool = eqx.field(static=True, default=False)
 
 
+@runtime_checkable
 class Operator(Protocol):
     """The call that every operator answers, its settings bound."""
 
@@ -75,7 +76,7 @@ def look_ahead(
 def mask_logits(
     logits: Float[Array, "*batch actions"], invalid_actions: Array | None
 ) -> Float[Array, "*batch actions"]:
-    """Sends invalid actions to the lowest finite logit, so that no row turns to `nan`, in value or gradient."""
+    """Sends invalid actions to the lowest finite logit: no row turns to `nan`, in value or in gradient."""
     if invalid_actions is None:
         return logits
     return jnp.where(invalid_actions.astype(bool), jnp.finfo(logits.dtype).min, logits)

@@ -44,21 +44,25 @@ def mcts(
     """
     if num_simulations < 1:
         raise ValueError(f"a search needs num_simulations of at least 1, got {num_simulations}")
-    output = mctx.muzero_policy(
-        params,
-        rng_key,
-        root,
-        recurrent_fn,
-        num_simulations=num_simulations,
-        invalid_actions=invalid_actions,
-        max_depth=max_depth,
-        dirichlet_fraction=dirichlet_fraction,
-        dirichlet_alpha=dirichlet_alpha,
-        pb_c_init=pb_c_init,
-        pb_c_base=pb_c_base,
-        temperature=temperature,
-    )
-    summary = output.search_tree.summary()
+    if temperature <= 0:
+        raise ValueError(f"temperature must be positive, got {temperature}")
+    # mctx mixes types and ranks, which a program that forbids it could not call.
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        output = mctx.muzero_policy(
+            params,
+            rng_key,
+            root,
+            recurrent_fn,
+            num_simulations=num_simulations,
+            invalid_actions=invalid_actions,
+            max_depth=max_depth,
+            dirichlet_fraction=dirichlet_fraction,
+            dirichlet_alpha=dirichlet_alpha,
+            pb_c_init=pb_c_init,
+            pb_c_base=pb_c_base,
+            temperature=temperature,
+        )
+        summary = output.search_tree.summary()
     log_weights = jnp.log(output.action_weights) / temperature
     return base.Improvement(
         action=output.action,

@@ -4,7 +4,7 @@ A regularizer is a pure function `regularizer(positions, **settings) -> loss per
 the positions without a real action, averages, and applies the weight it was given for it.
 """
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -29,6 +29,7 @@ class Positions(eqx.Module):
     mask: Bool[Array, "*batch"]  # where the action is real
 
 
+@runtime_checkable
 class Regularizer(Protocol):
     """The call that every regularizer answers, its settings bound."""
 

@@ -10,7 +10,9 @@ from rosmo.regularizers.base import Positions, log_probability, registry
 
 
 @registry.register("behavior_exp")
-def behavior_exp(positions: Positions, *, beta: float = 1.0, max_weight: float = 20.0) -> Float[Array, "*batch"]:
+def behavior_exp(
+    positions: Positions, *, beta: float = 1.0, max_weight: float = 20.0
+) -> Float[Array, "*batch"]:
     """Clones the data set's actions by their advantage: −log π(a|s)·min(exp(adv/β), w).
 
     Args:

@@ -1,0 +1,7 @@
+"""Every test runs with strict types and ranks, on eight simulated devices, with warnings as errors."""
+
+import jax
+
+jax.config.update("jax_num_cpu_devices", 8)
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")

@@ -1,0 +1,109 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rosmo import Codec, latent_model
+from rosmo.model import recurrent_fn
+
+KEY = jax.random.key(0)
+
+
+@pytest.fixture
+def model():
+    """A model whose heads say something: they start at zero otherwise."""
+    model = latent_model(KEY, observation_shape=(4,), num_actions=3, discount=0.9)
+    leaves, tree = jax.tree.flatten(model)
+    keys = jax.random.split(KEY, len(leaves))
+    return tree.unflatten([x + 0.1 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)])
+
+
+def test_unroll_is_step_after_step(model):
+    actions = jnp.array([[0, 2, 1, 1], [2, 2, 0, 1]])
+    state = model.encode(jax.random.normal(KEY, (2, 4)))
+    unrolled = model.unroll(state, actions)
+    for k in range(5):
+        prediction = model.predict(state)
+        np.testing.assert_allclose(unrolled.policy_logits[:, k], prediction.policy_logits, atol=1e-5)
+        np.testing.assert_allclose(unrolled.value_logits[:, k], prediction.value_logits, atol=1e-5)
+        if k < 4:
+            state, reward_logits = model.step(state, actions[:, k])
+            np.testing.assert_allclose(unrolled.reward_logits[:, k], reward_logits, atol=1e-5)
+
+
+def test_a_long_unroll_loops(model):
+    actions = jnp.zeros((1, 30), jnp.int32)
+    assert model.unroll(model.encode(jnp.ones((1, 4))), actions).policy_logits.shape == (1, 31, 3)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, 3])
+def test_the_gradient_is_halved_at_each_dynamics_step(model, depth):
+    """Against the same prediction written out without any scaling, the root's gradient is (½)^depth."""
+    actions = jnp.array([[0, 2, 1]])
+
+    def scaled(state):
+        return jnp.sum(model.unroll(state, actions).value_logits[:, depth] ** 2)
+
+    def plain(state):
+        for k in range(depth):
+            state, _ = model.step(state, actions[:, k])
+        return jnp.sum(model.predict(state).value_logits ** 2)
+
+    state = model.encode(jnp.ones((1, 4)))
+    np.testing.assert_allclose(jax.grad(scaled)(state), 0.5**depth * jax.grad(plain)(state), rtol=1e-4, atol=1e-7)
+
+
+def test_recurrent_fn_decodes_what_the_model_predicts(model):
+    state = model.encode(jnp.ones((2, 4)))
+    action = jnp.array([1, 2])
+    output, after = recurrent_fn(model, KEY, action, state)
+    expected, reward_logits = model.step(state, action)
+    prediction = model.predict(expected)
+    np.testing.assert_array_equal(after, expected)
+    np.testing.assert_array_equal(output.reward, model.reward_codec.decode(reward_logits))
+    np.testing.assert_array_equal(output.value, model.value_codec.decode(prediction.value_logits))
+    np.testing.assert_array_equal(output.prior_logits, prediction.policy_logits)
+    np.testing.assert_allclose(output.discount, 0.9)
+    root = model.root(state)
+    np.testing.assert_array_equal(root.value, model.value_codec.decode(model.predict(state).value_logits))
+
+
+def test_a_network_of_ones_own_needs_no_registration():
+    def tiny(key, *, observation_shape, num_actions, num_value_bins, num_reward_bins):
+        from rosmo.networks import mlp
+
+        return mlp(
+            key,
+            observation_shape=observation_shape,
+            num_actions=num_actions,
+            num_value_bins=num_value_bins,
+            num_reward_bins=num_reward_bins,
+            representation=(4,),
+        )
+
+    model = latent_model(KEY, network=tiny, observation_shape=(4,), num_actions=2)
+    assert model.encode(jnp.ones((1, 4))).shape == (1, 4)
+
+
+def test_reward_and_value_may_have_codecs_of_their_own():
+    model = latent_model(
+        KEY, observation_shape=(4,), num_actions=2, value_codec=Codec(31), reward_codec=Codec(5)
+    )
+    unrolled = model.unroll(model.encode(jnp.ones((1, 4))), jnp.zeros((1, 2), jnp.int32))
+    assert unrolled.value_logits.shape[-1] == 31
+    assert unrolled.reward_logits.shape[-1] == 5
+
+
+def test_bad_settings_are_refused():
+    with pytest.raises(KeyError, match="no network 'mpl'. Did you mean 'mlp'"):
+        latent_model(KEY, network="mpl", observation_shape=(4,), num_actions=2)
+    with pytest.raises(ValueError, match="at least one action"):
+        latent_model(KEY, observation_shape=(4,), num_actions=0)
+    with pytest.raises(ValueError, match="floating-point"):
+        latent_model(KEY, observation_shape=(4,), num_actions=2, dtype="int32")
+
+
+def test_a_model_compiles_as_an_argument(model):
+    encode = eqx.filter_jit(lambda model, x: model.encode(x))
+    np.testing.assert_allclose(encode(model, jnp.ones((2, 4))), model.encode(jnp.ones((2, 4))), atol=1e-6)

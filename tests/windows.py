@@ -1,0 +1,62 @@
+"""Random experience with every kind of ending, and small agents to train on it."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rosmo import Trajectory, latent_model
+
+OBSERVATION = (4,)
+ACTIONS = 3
+
+small_model = functools.partial(
+    latent_model,
+    observation_shape=OBSERVATION,
+    num_actions=ACTIONS,
+    representation=(8, 6),
+    dynamics=(12,),
+    prediction=(8,),
+    discount=0.9,
+)
+
+
+def random_steps(rng: np.random.Generator, lengths, terminal) -> Trajectory:
+    """Episodes of `lengths` steps (the closing one included), terminated or truncated, one after the other."""
+    count = sum(lengths)
+    ends = np.cumsum(lengths) - 1
+    is_last = np.zeros(count, bool)
+    is_last[ends] = True
+    is_terminal = np.zeros(count, bool)
+    is_terminal[ends] = terminal
+    discount = rng.choice([0.5, 1.0], count).astype(np.float32)
+    discount[ends - 1] = np.where(terminal, 0.0, discount[ends - 1])
+    return Trajectory(
+        observation=rng.normal(size=(count, *OBSERVATION)).astype(np.float32),
+        action=rng.integers(0, ACTIONS, count).astype(np.int32),
+        reward=rng.normal(size=count).astype(np.float32),
+        discount=discount,
+        is_first=np.roll(is_last, 1),
+        is_last=is_last,
+        is_terminal=is_terminal,
+    )
+
+
+def every_ending(rng: np.random.Generator, length: int) -> Trajectory:
+    """Windows `[B, length]` that end at every offset, by termination and by truncation, and not at all."""
+    rows = []
+    for end in range(1, length + 1):
+        for terminal in (True, False):
+            later = [end + 1, 2, 3, length + 2]  # what follows the first end has ends of its own
+            steps = random_steps(rng, later, np.array([terminal, *rng.integers(0, 2, 3).astype(bool)]))
+            rows.append(jax.tree.map(lambda x: x[:length], steps))
+    return jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *rows)
+
+
+def talkative(params, key):
+    """Moves every parameter: heads start at zero and would hide mistakes."""
+    leaves, tree = jax.tree.flatten(params)
+    keys = jax.random.split(key, len(leaves))
+    moved = [x + 0.3 * jax.random.normal(k, x.shape, x.dtype) for x, k in zip(leaves, keys, strict=True)]
+    return tree.unflatten(moved)
