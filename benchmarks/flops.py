@@ -6,6 +6,7 @@ there: an upper bound.
 """
 
 import math
+from typing import Any
 
 import jax
 from jax.extend import core
@@ -20,7 +21,7 @@ def _count(jaxpr: core.Jaxpr) -> int:
     return sum(_equation(equation) for equation in jaxpr.eqns)
 
 
-def _equation(equation: core.JaxprEqn) -> int:
+def _equation(equation: Any) -> int:
     name, params = equation.primitive.name, equation.params
     out = math.prod(equation.outvars[0].aval.shape) if equation.outvars else 0
     if name == "dot_general":

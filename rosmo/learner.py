@@ -1,6 +1,7 @@
 """Training: the state, the update, and many updates in one call, on one device or on a mesh of them."""
 
 import functools
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import equinox as eqx
@@ -111,7 +112,8 @@ class Learner:
         self._split = NamedSharding(self.mesh, PartitionSpec(DATA_AXIS))
         # What of a state is not an array (an activation function, say) is the same for every state.
         self._static = eqx.partition(eqx.filter_eval_shape(self._fresh, jax.random.key(0)), _is_array)[1]
-        self._update = jax.jit(self._on_mesh(self._update_shard, PartitionSpec(DATA_AXIS)), donate_argnums=0)
+        self._update = jax.jit(self._update_arrays, donate_argnums=0)
+        self._update_many = jax.jit(self._update_arrays_many, donate_argnums=0, static_argnums=2)
 
     def init(self, key: Key) -> TrainState:
         """Returns a fresh state, laid out over the mesh."""
@@ -133,16 +135,39 @@ class Learner:
 
         The metrics are those of every step, `[num_updates]` each.
         """
+        if num_updates < 1:
+            raise ValueError(f"num_updates must be at least 1, got {num_updates}")
         source = jax.device_put(source, self._replicated)
-        arrays, metrics = self._compiled_many(num_updates)(eqx.filter(state, _is_array), source)
+        arrays, metrics = self._update_many(eqx.filter(state, _is_array), source, num_updates)
         return eqx.combine(arrays, self._static), metrics
 
-    @functools.lru_cache(maxsize=8)  # noqa: B019
-    def _compiled_many(self, num_updates: int):
-        shard = functools.partial(self._update_shard_many, num_updates=num_updates)
-        return jax.jit(self._on_mesh(shard, PartitionSpec()), donate_argnums=0)
+    def lower_many(self, state: TrainState, source: Source, num_updates: int) -> jax.stages.Lowered:
+        """Lowers `update_many` without running it, to compile it ahead of time or to see what it costs.
 
-    def _on_mesh(self, shard, data_spec: PartitionSpec):
+        What that compiles to maps the arrays of a state and a source to those of the next state, and metrics.
+        """
+        return self._update_many.lower(eqx.filter(state, _is_array), source, num_updates)
+
+    def _update_arrays(self, arrays: TrainState, batch: Trajectory) -> tuple[TrainState, Metrics]:
+        def shard(arrays: TrainState, windows: Trajectory) -> tuple[TrainState, Metrics]:
+            _, keys_loss = self._window_keys(arrays)
+            return self._step(arrays, windows, keys_loss)
+
+        return self._on_mesh(shard, PartitionSpec(DATA_AXIS))(arrays, batch)
+
+    def _update_arrays_many(
+        self, arrays: TrainState, source: Source, num_updates: int
+    ) -> tuple[TrainState, Metrics]:
+        def body(source: Source, arrays: TrainState, _: None) -> tuple[TrainState, Metrics]:
+            keys_window, keys_loss = self._window_keys(arrays)
+            return self._step(arrays, jax.vmap(source.sample)(keys_window), keys_loss)
+
+        def shard(arrays: TrainState, source: Source) -> tuple[TrainState, Metrics]:
+            return jax.lax.scan(functools.partial(body, source), arrays, length=num_updates)
+
+        return self._on_mesh(shard, PartitionSpec())(arrays, source)
+
+    def _on_mesh(self, shard: Callable, data_spec: PartitionSpec) -> Callable:
         """Runs `shard(state, data)` on every device, each with all of the state and its part of the data."""
         specs = {"in_specs": (PartitionSpec(), data_spec), "out_specs": PartitionSpec()}
         # Replication is not inferred (check_vma): the gradients would be reduced one by one where they arise.
@@ -160,17 +185,6 @@ class Learner:
             key=key_state,
         )
 
-    def _update_shard_many(self, arrays: TrainState, source: Source, num_updates: int):
-        def body(arrays: TrainState, _):
-            keys_window, keys_loss = self._window_keys(arrays)
-            return self._step(arrays, jax.vmap(source.sample)(keys_window), keys_loss)
-
-        return jax.lax.scan(body, arrays, length=num_updates)
-
-    def _update_shard(self, arrays: TrainState, batch: Trajectory) -> tuple[TrainState, Metrics]:
-        _, keys_loss = self._window_keys(arrays)
-        return self._step(arrays, batch, keys_loss)
-
     def _window_keys(self, state: TrainState) -> Keys:
         """Two keys, to draw it and for its loss, of each window on this device."""
         keys = jax.random.split(jax.random.fold_in(state.key, state.step), (2, self.batch_size))
@@ -185,14 +199,15 @@ class Learner:
         flat, unravel = ravel_pytree((grads, metrics))
         grads, metrics = unravel(jax.lax.pmean(flat, DATA_AXIS))
         trained = eqx.filter(state.params, eqx.is_inexact_array)
-        updates, opt_state = self.optimizer.update(grads, state.opt_state, trained)
+        with jax.numpy_dtype_promotion("standard"):  # optax's schedules mix integers and floats
+            updates, opt_state = self.optimizer.update(grads, state.opt_state, trained)
         params = eqx.apply_updates(state.params, updates)
         step = state.step + 1
         refresh = step % self.target_update_interval == 0
         new, old = eqx.filter((params, state.target_params), _is_array)
         target = jax.tree.map(lambda n, o: jnp.where(refresh, n, o), new, old)
         state = TrainState(params, target, opt_state, step, state.key)
-        return eqx.filter(state, _is_array), metrics | {"grad_norm": optax.global_norm(grads)}
+        return eqx.filter(state, _is_array), metrics | {"grad_norm": optax.tree.norm(grads)}
 
     def _refuse_bad_layout(self) -> None:
         if DATA_AXIS not in self.mesh.axis_names:

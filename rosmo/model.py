@@ -6,14 +6,12 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import mctx
 from jax import Array
 from jaxtyping import Float, Integer, Shaped
 
-from rosmo import networks
 from rosmo.codec import Codec
-from rosmo.networks.base import State
-from rosmo.types import Key, map_arrays
+from rosmo.networks.base import Networks, State, registry
+from rosmo.types import Key, RecurrentFnOutput, Root, map_arrays
 
 
 class Prediction(NamedTuple):
@@ -37,7 +35,7 @@ class LatentModel(eqx.Module):
     Parameters stay as they are stored (float32); the networks compute in `dtype`; logits come out as float32.
     """
 
-    networks: networks.Networks
+    networks: Networks
     reward_codec: Codec
     value_codec: Codec
     num_actions: int = eqx.field(static=True)
@@ -72,17 +70,17 @@ class LatentModel(eqx.Module):
         prediction = jax.vmap(self.predict)(states)
         return Unrolled(*(jnp.swapaxes(x, 0, 1) for x in (*prediction, reward_logits)))
 
-    def root(self, state: State) -> mctx.RootFnOutput:
+    def root(self, state: State) -> Root:
         """Describes latent states as roots for an improvement operator."""
         prediction = self.predict(state)
-        return mctx.RootFnOutput(
-            prior_logits=prediction.policy_logits,  # pyright: ignore[reportCallIssue]
-            value=self.value_codec.decode(prediction.value_logits),  # pyright: ignore[reportCallIssue]
-            embedding=state,  # pyright: ignore[reportCallIssue]
+        return Root(  # pyright: ignore[reportCallIssue]
+            prior_logits=prediction.policy_logits,
+            value=self.value_codec.decode(prediction.value_logits),
+            embedding=state,
         )
 
     @property
-    def _computing(self) -> networks.Networks:
+    def _computing(self) -> Networks:
         return self._cast(self.networks)
 
     def _cast(self, tree):
@@ -91,17 +89,17 @@ class LatentModel(eqx.Module):
 
 def recurrent_fn(
     model: LatentModel, rng_key: Key, action: Integer[Array, "batch"], embedding: State
-) -> tuple[mctx.RecurrentFnOutput, State]:
+) -> tuple[RecurrentFnOutput, State]:
     """Lets operators and mctx's searches step a `LatentModel`, which takes the place of their `params`."""
     del rng_key
     state, reward_logits = model.step(embedding, action)
     prediction = model.predict(state)
     reward = model.reward_codec.decode(reward_logits)
-    output = mctx.RecurrentFnOutput(
-        reward=reward,  # pyright: ignore[reportCallIssue]
-        discount=jnp.full_like(reward, model.discount),  # pyright: ignore[reportCallIssue]
-        prior_logits=prediction.policy_logits,  # pyright: ignore[reportCallIssue]
-        value=model.value_codec.decode(prediction.value_logits),  # pyright: ignore[reportCallIssue]
+    output = RecurrentFnOutput(  # pyright: ignore[reportCallIssue]
+        reward=reward,
+        discount=jnp.full_like(reward, model.discount),
+        prior_logits=prediction.policy_logits,
+        value=model.value_codec.decode(prediction.value_logits),
     )
     return output, state
 
@@ -111,7 +109,7 @@ def latent_model(
     *,
     observation_shape: Sequence[int],
     num_actions: int,
-    network: str | Callable[..., networks.Networks] = "mlp",
+    network: str | Callable[..., Networks] = "mlp",
     value_codec: Codec | None = None,
     reward_codec: Codec | None = None,
     discount: float = 0.997**4,
@@ -137,7 +135,7 @@ def latent_model(
         raise ValueError(f"dtype must be a floating-point type such as 'bfloat16', got {dtype!r}")
     value_codec = value_codec or Codec()
     reward_codec = reward_codec or value_codec
-    build = networks.get(network) if isinstance(network, str) else network
+    build = registry.get(network) if isinstance(network, str) else network
     parts = build(
         key,
         observation_shape=tuple(observation_shape),

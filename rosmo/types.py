@@ -1,10 +1,11 @@
 """The arrays that every room of the library shares."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
+import mctx
 from jax import Array
 from jaxtyping import Bool, Float, Integer, PRNGKeyArray, PyTree, Shaped
 
@@ -13,6 +14,17 @@ Keys = Shaped[Array, "..."]  # one or many
 Params = PyTree
 Metrics = dict[str, Array]
 LegalityMask = Shaped[Array, "batch actions"]
+
+# mctx's language. Its dataclasses are made at run time, where no type checker sees their fields.
+if TYPE_CHECKING:
+    Root = Any
+    RecurrentFnOutput = Any
+else:
+    Root = mctx.RootFnOutput  # prior_logits [B, A], value [B], embedding [B, ...]
+    RecurrentFnOutput = mctx.RecurrentFnOutput  # reward [B], discount [B], prior_logits [B, A], value [B]
+RecurrentFn = Callable[
+    [Any, Any, Any, Any], tuple[RecurrentFnOutput, Any]
+]  # params, rng_key, action, embedding
 
 
 class Trajectory(eqx.Module):

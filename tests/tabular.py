@@ -19,7 +19,9 @@ class Table(NamedTuple):
 
 def root_of(table: Table, state) -> mctx.RootFnOutput:
     state = jnp.asarray(state)
-    return mctx.RootFnOutput(prior_logits=table.prior_logits[state], value=table.value[state], embedding=state)
+    return mctx.RootFnOutput(
+        prior_logits=table.prior_logits[state], value=table.value[state], embedding=state
+    )
 
 
 def table_step(table: Table, rng_key, action, state):

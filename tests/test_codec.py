@@ -101,7 +101,7 @@ def test_gradients_through_encode_and_decode_are_finite():
     codec = Codec(20)
     x = jnp.array([0.0, 3.0, -1e9, 1e9])
     encoded = jax.vmap(jax.grad(lambda x: jnp.sum(codec.encode(x) ** 2)))(x)
-    decoded = jax.grad(lambda l: jnp.sum(codec.decode(l)))(jnp.zeros((2, 20)).at[0, 0].set(1e4))
+    decoded = jax.grad(lambda logits: jnp.sum(codec.decode(logits)))(jnp.zeros((2, 20)).at[0, 0].set(1e4))
     assert np.isfinite(encoded).all()
     assert np.isfinite(decoded).all()
 

@@ -16,7 +16,9 @@ def model():
     model = latent_model(KEY, observation_shape=(4,), num_actions=3, discount=0.9)
     leaves, tree = jax.tree.flatten(model)
     keys = jax.random.split(KEY, len(leaves))
-    return tree.unflatten([x + 0.1 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)])
+    return tree.unflatten(
+        [x + 0.1 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)]
+    )
 
 
 def test_unroll_is_step_after_step(model):
@@ -51,7 +53,9 @@ def test_the_gradient_is_halved_at_each_dynamics_step(model, depth):
         return jnp.sum(model.predict(state).value_logits ** 2)
 
     state = model.encode(jnp.ones((1, 4)))
-    np.testing.assert_allclose(jax.grad(scaled)(state), 0.5**depth * jax.grad(plain)(state), rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(
+        jax.grad(scaled)(state), 0.5**depth * jax.grad(plain)(state), rtol=1e-4, atol=1e-7
+    )
 
 
 def test_recurrent_fn_decodes_what_the_model_predicts(model):
@@ -96,7 +100,7 @@ def test_reward_and_value_may_have_codecs_of_their_own():
 
 
 def test_bad_settings_are_refused():
-    with pytest.raises(KeyError, match="no network 'mpl'. Did you mean 'mlp'"):
+    with pytest.raises(KeyError, match=r"no network 'mpl'\. Did you mean 'mlp'"):
         latent_model(KEY, network="mpl", observation_shape=(4,), num_actions=2)
     with pytest.raises(ValueError, match="at least one action"):
         latent_model(KEY, observation_shape=(4,), num_actions=0)

@@ -6,11 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks.flops import count_flops
 from rosmo import Codec, latent_model, networks
+from rosmo.model import recurrent_fn
 from rosmo.networks.resnet import Conv3x3, LayerNorm, ResidualBlock, average_pool
 from rosmo.operators import look_ahead
-from rosmo.model import recurrent_fn
-from benchmarks.flops import count_flops
 
 KEY = jax.random.key(0)
 
@@ -64,7 +64,9 @@ def test_heads_start_at_zero(name):
 
 @every_network
 def test_bfloat16_stays_close_to_float32(name):
-    exact, rough = (eqx.filter_jit(built(name, d).encode)(observations(name)) for d in ("float32", "bfloat16"))
+    exact, rough = (
+        eqx.filter_jit(built(name, d).encode)(observations(name)) for d in ("float32", "bfloat16")
+    )
     scale = np.abs(exact).max()
     np.testing.assert_allclose(rough.astype(jnp.float32), exact, atol=0.05 * scale)
 
@@ -175,12 +177,8 @@ def test_average_pool_by_hand():
 
 
 def test_layer_norm_is_equinoxs():
-    norm = eqx.tree_at(
-        lambda n: (n.scale, n.offset), LayerNorm(4), (jnp.arange(1.0, 5), jnp.arange(4.0))
-    )
-    theirs = eqx.tree_at(
-        lambda n: (n.weight, n.bias), eqx.nn.GroupNorm(1, 4), (norm.scale, norm.offset)
-    )
+    norm = eqx.tree_at(lambda n: (n.scale, n.offset), LayerNorm(4), (jnp.arange(1.0, 5), jnp.arange(4.0)))
+    theirs = eqx.tree_at(lambda n: (n.weight, n.bias), eqx.nn.GroupNorm(1, 4), (norm.scale, norm.offset))
     x = jnp.asarray(np.random.default_rng(0).normal(3, 5, (6, 7, 4)), jnp.float32)
     np.testing.assert_allclose(norm(x), jnp.moveaxis(theirs(jnp.moveaxis(x, -1, 0)), 0, -1), atol=1e-4)
 

@@ -88,14 +88,18 @@ def test_one_step_calls_the_model_once_on_the_states_as_they_are():
         calls.append((action.shape, state.shape))
         return table_step(table, key, action, state)
 
-    table, root = one_decision(np.zeros((7, 5), np.float32), np.zeros(7, np.float32), np.ones((7, 5), np.float32))
+    table, root = one_decision(
+        np.zeros((7, 5), np.float32), np.zeros(7, np.float32), np.ones((7, 5), np.float32)
+    )
     operators.one_step(table, KEY, root, counting)
     # Mapped over the five actions, the trace sees one action and one state for each of the seven roots.
     assert calls == [((7,), (7,))]
 
 
 def test_one_step_uses_the_models_discount():
-    table, root = one_decision(np.zeros((1, 2), np.float32), np.zeros(1, np.float32), np.zeros((1, 2), np.float32))
+    table, root = one_decision(
+        np.zeros((1, 2), np.float32), np.zeros(1, np.float32), np.zeros((1, 2), np.float32)
+    )
     table = table._replace(value=jnp.array([0.0, 10.0]), discount=jnp.array([[1.0, 0.0], [1.0, 1.0]]))
     improvement = improve(operators.one_step, table, root)
     np.testing.assert_allclose(improvement.qvalues, [[10.0, 0.0]])
@@ -331,7 +335,10 @@ def test_gradients_are_finite(operator, case, single_legal):
 
     def objective(prior_logits, reward, value):
         improvement = improve(
-            operator, table._replace(reward=reward), root.replace(prior_logits=prior_logits, value=value), invalid
+            operator,
+            table._replace(reward=reward),
+            root.replace(prior_logits=prior_logits, value=value),
+            invalid,
         )
         entropy = jnp.sum(improvement.action_weights * jnp.log(improvement.action_weights + 1e-6))
         return entropy + jnp.sum(improvement.value)

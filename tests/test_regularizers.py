@@ -54,7 +54,11 @@ def test_behavior_exp_weighs_by_the_clipped_exponential(positions):
 def test_stays_finite_for_any_advantage(regularizer, positions):
     for advantage in (-1e4, 0.0, 1e4):
         extreme = dataclasses.replace(positions, advantage=jnp.full((5, 3), advantage))
-        gradient = jax.grad(lambda l, p=extreme: jnp.sum(regularizer(dataclasses.replace(p, policy_logits=l))))
+
+        def total(logits, positions=extreme):
+            return jnp.sum(regularizer(dataclasses.replace(positions, policy_logits=logits)))
+
+        gradient = jax.grad(total)
         assert np.isfinite(gradient(positions.policy_logits)).all()
 
 

@@ -32,7 +32,10 @@ def test_returns_equal_a_slow_and_obvious_loop(n):
     assert returns.shape == (batch.reward.shape[0], 6)
     checked = 0
     for row in range(len(value)):
-        fields = [np.asarray(x)[row] for x in (batch.reward, batch.discount, value, batch.is_last, batch.is_terminal)]
+        fields = [
+            np.asarray(x)[row]
+            for x in (batch.reward, batch.discount, value, batch.is_last, batch.is_terminal)
+        ]
         last = int(np.argmax(fields[3])) if fields[3].any() else len(fields[3])
         for t in range(min(last + 1, 6)):
             expected = slow_return(*fields, t, n)
@@ -73,12 +76,16 @@ def add_batch(steps, window):
 
 
 def test_boundary_by_hand():
-    terminated = add_batch(random_steps(np.random.default_rng(0), [3, 2], np.array([True, True])), slice(0, 5))
+    terminated = add_batch(
+        random_steps(np.random.default_rng(0), [3, 2], np.array([True, True])), slice(0, 5)
+    )
     boundary = find_boundary(terminated)
     np.testing.assert_array_equal(boundary.real[0], [1, 1, 0, 0, 0])
     np.testing.assert_array_equal(boundary.observed[0], [1, 1, 1, 0, 0])
     np.testing.assert_array_equal(boundary.terminated[0], [0, 0, 1, 1, 1])
-    truncated = add_batch(random_steps(np.random.default_rng(0), [3, 2], np.array([False, True])), slice(0, 5))
+    truncated = add_batch(
+        random_steps(np.random.default_rng(0), [3, 2], np.array([False, True])), slice(0, 5)
+    )
     np.testing.assert_array_equal(find_boundary(truncated).terminated[0], [0, 0, 0, 0, 0])
 
 

@@ -23,7 +23,7 @@ small_model = functools.partial(
 
 
 def random_steps(rng: np.random.Generator, lengths, terminal) -> Trajectory:
-    """Episodes of `lengths` steps (the closing one included), terminated or truncated, one after the other."""
+    """Episodes of `lengths` steps, the closing one included, terminated or truncated, in a row."""
     count = sum(lengths)
     ends = np.cumsum(lengths) - 1
     is_last = np.zeros(count, bool)

@@ -14,10 +14,10 @@ from jaxtyping import Bool, Float, Integer, PyTree, Shaped
 from rosmo.agents.base import window_keys
 from rosmo.agents.targets import Boundary, find_boundary, n_step_returns
 from rosmo.model import LatentModel, Unrolled, recurrent_fn
-from rosmo.operators import Operator, look_ahead
+from rosmo.operators import Improvement, Operator, look_ahead
 from rosmo.operators.base import mask_logits
 from rosmo.regularizers import Positions, Regularizer
-from rosmo.types import Key, Keys, Metrics, Trajectory
+from rosmo.types import Key, Keys, Metrics, Root, Trajectory
 
 
 class StepTargets(NamedTuple):
@@ -113,18 +113,31 @@ class LatentAgent:
         root, action, invalid = _first((root, window.action, window.invalid_actions), searched)
         improved = self.operator(target, key_operator, root, recurrent_fn, invalid_actions=invalid)
 
-        qvalue = jnp.take_along_axis(improved.qvalues, action[:, None], axis=1)[:, 0]
-        if self.regularizers and not improved.complete:
-            own = look_ahead(target, key_action, root.embedding, recurrent_fn, action[:, None])[:, 0]
-            qvalue = jnp.where(jnp.isnan(qvalue), own, qvalue)
         targets = StepTargets(
             values=improved.value if self.bootstrap == "operator" else values,
             policy=improved.action_weights[:positions],
             prior_logits=root.prior_logits[:positions],
             prior_value=values[:positions],
-            advantage=(qvalue - root.value)[:positions],
+            advantage=self._advantage(target, key_action, root, improved, action)[:positions],
         )
         return jax.lax.stop_gradient(targets)
+
+    def _advantage(
+        self,
+        target: LatentModel,
+        key: Key,
+        root: Root,
+        improved: Improvement,
+        action: Integer[Array, "searched"],
+    ) -> Float[Array, "searched"]:
+        """The advantage of the data set's actions, for regularizers: the operator's, or by a look-ahead."""
+        if not self.regularizers:
+            return jnp.zeros_like(root.value)
+        qvalue = jnp.take_along_axis(improved.qvalues, action[:, None], axis=1)[:, 0]
+        if not improved.complete:
+            own = look_ahead(target, key, root.embedding, recurrent_fn, action[:, None])[:, 0]
+            qvalue = jnp.where(jnp.isnan(qvalue), own, qvalue)
+        return qvalue - root.value
 
     def loss_from_targets(
         self, params: LatentModel, batch: Trajectory, targets: StepTargets, keys: Keys
@@ -236,16 +249,15 @@ def _first(tree: PyTree, count: int) -> PyTree:
 def _diagnostics(positions: Positions, returns: Float[Array, "batch positions"]) -> Metrics:
     policy = jax.nn.softmax(positions.policy_logits)
     entropy = -jnp.sum(policy * jax.nn.log_softmax(positions.policy_logits), axis=-1)
-    count = jnp.maximum(jnp.sum(positions.mask), 1).astype(entropy.dtype)
 
     def mean(x: Array) -> Array:
-        return jnp.sum(jnp.where(positions.mask, x, 0)) / count
+        """Over the real positions of each window, then over windows: a batch may be taken in parts."""
+        return jnp.mean(jnp.mean(x, axis=1, where=positions.mask))
 
     return {
         "policy_entropy": mean(entropy),
         "value": mean(positions.value),
         "value_target": mean(returns),
-        "advantage": mean(positions.advantage),
         "advantage_positive": mean((positions.advantage > 0).astype(entropy.dtype)),
     }
 

@@ -10,12 +10,11 @@ from typing import Any, Protocol, runtime_checkable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import mctx
 from jax import Array
 from jaxtyping import Float, Integer
 
 from rosmo.registry import Registry
-from rosmo.types import Key, LegalityMask, Params
+from rosmo.types import Key, LegalityMask, Params, RecurrentFn, Root
 
 registry = Registry("operator", requires=("params", "rng_key", "root", "recurrent_fn", "invalid_actions"))
 
@@ -43,8 +42,8 @@ class Operator(Protocol):
         self,
         params: Params,
         rng_key: Key,
-        root: mctx.RootFnOutput,
-        recurrent_fn: mctx.RecurrentFn,
+        root: Root,
+        recurrent_fn: RecurrentFn,
         *,
         invalid_actions: LegalityMask | None = None,
     ) -> Improvement:
@@ -56,7 +55,7 @@ def look_ahead(
     params: Params,
     rng_key: Key,
     embedding: Any,
-    recurrent_fn: mctx.RecurrentFn,
+    recurrent_fn: RecurrentFn,
     actions: Integer[Array, "batch samples"],
 ) -> Float[Array, "batch samples"]:
     """Returns q(s, a) = r + γ v(s′) of several actions per state (Eq. 7) in one call of the dynamics.
@@ -66,7 +65,7 @@ def look_ahead(
     """
 
     def q_value(key: Key, action: Integer[Array, "batch"]) -> Float[Array, "batch"]:
-        output, _ = recurrent_fn(params, key, action, embedding)  # pyright: ignore[reportCallIssue]
+        output, _ = recurrent_fn(params, key, action, embedding)
         return output.reward + output.discount * output.value
 
     keys = jax.random.split(rng_key, actions.shape[1])
@@ -110,7 +109,7 @@ def expected_value(weights: Float[Array, "batch actions"], qvalues: Float[Array,
     return jnp.sum(weights * jnp.where(weights > 0, qvalues, 0), axis=-1)
 
 
-def all_actions(root: mctx.RootFnOutput) -> Integer[Array, "batch actions"]:
+def all_actions(root: Root) -> Integer[Array, "batch actions"]:
     """Returns every action of every root."""
-    batch, num_actions = root.prior_logits.shape  # pyright: ignore[reportAttributeAccessIssue]
+    batch, num_actions = root.prior_logits.shape
     return jnp.broadcast_to(jnp.arange(num_actions)[None], (batch, num_actions))

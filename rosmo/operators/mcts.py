@@ -1,19 +1,21 @@
 """Monte-Carlo tree search as in MuZero Unplugged (paper, Eq. 2 and 3), through mctx."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import mctx
 
 from rosmo.operators import base
-from rosmo.types import Key, LegalityMask, Params
+from rosmo.types import Key, LegalityMask, Params, RecurrentFn, Root
 
 
 @base.registry.register("mcts")
 def mcts(
     params: Params,
     rng_key: Key,
-    root: mctx.RootFnOutput,
-    recurrent_fn: mctx.RecurrentFn,
+    root: Root,
+    recurrent_fn: RecurrentFn,
     *,
     invalid_actions: LegalityMask | None = None,
     num_simulations: int = 20,
@@ -48,7 +50,7 @@ def mcts(
         raise ValueError(f"temperature must be positive, got {temperature}")
     # mctx mixes types and ranks, which a program that forbids it could not call.
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        output = mctx.muzero_policy(
+        output: Any = mctx.muzero_policy(
             params,
             rng_key,
             root,

@@ -2,19 +2,18 @@
 
 import jax
 import jax.numpy as jnp
-import mctx
 
 from rosmo.operators import base
 from rosmo.operators.mcts import mcts
-from rosmo.types import Key, LegalityMask, Params
+from rosmo.types import Key, LegalityMask, Params, RecurrentFn, Root
 
 
 @base.registry.register("mcts_q")
 def mcts_q(
     params: Params,
     rng_key: Key,
-    root: mctx.RootFnOutput,
-    recurrent_fn: mctx.RecurrentFn,
+    root: Root,
+    recurrent_fn: RecurrentFn,
     *,
     invalid_actions: LegalityMask | None = None,
     tau: float = 0.1,

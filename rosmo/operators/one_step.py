@@ -1,18 +1,17 @@
 """The exact one-step look-ahead of ROSMO (paper, Eq. 6 and 7)."""
 
 import jax
-import mctx
 
 from rosmo.operators import base
-from rosmo.types import Key, LegalityMask, Params
+from rosmo.types import Key, LegalityMask, Params, RecurrentFn, Root
 
 
 @base.registry.register("one_step")
 def one_step(
     params: Params,
     rng_key: Key,
-    root: mctx.RootFnOutput,
-    recurrent_fn: mctx.RecurrentFn,
+    root: Root,
+    recurrent_fn: RecurrentFn,
     *,
     invalid_actions: LegalityMask | None = None,
 ) -> base.Improvement:

@@ -2,18 +2,17 @@
 
 import jax
 import jax.numpy as jnp
-import mctx
 
 from rosmo.operators import base
-from rosmo.types import Key, LegalityMask, Params
+from rosmo.types import Key, LegalityMask, Params, RecurrentFn, Root
 
 
 @base.registry.register("prior")
 def prior(
     params: Params,
     rng_key: Key,
-    root: mctx.RootFnOutput,
-    recurrent_fn: mctx.RecurrentFn,
+    root: Root,
+    recurrent_fn: RecurrentFn,
     *,
     invalid_actions: LegalityMask | None = None,
 ) -> base.Improvement:

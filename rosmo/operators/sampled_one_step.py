@@ -2,20 +2,19 @@
 
 import jax
 import jax.numpy as jnp
-import mctx
 from jax import Array
 from jaxtyping import Float
 
 from rosmo.operators import base
-from rosmo.types import Key, LegalityMask, Params
+from rosmo.types import Key, LegalityMask, Params, RecurrentFn, Root
 
 
 @base.registry.register("sampled_one_step")
 def sampled_one_step(
     params: Params,
     rng_key: Key,
-    root: mctx.RootFnOutput,
-    recurrent_fn: mctx.RecurrentFn,
+    root: Root,
+    recurrent_fn: RecurrentFn,
     *,
     invalid_actions: LegalityMask | None = None,
     num_samples: int = 4,

@@ -1,0 +1,181 @@
+"""Speed and cost of the learner's update for every preset, beside the machine's own large matrix product.
+
+    ./dev python -m benchmarks.learner_step [--settings bsuite atari] [--presets rosmo mzu] [--rounds 3]
+
+Each round times a 4,096³ float32 product and then every preset; a share is taken within its round, and the
+table holds medians over the rounds. FLOP are counted by walking the trace, loops multiplied out, in three
+pieces (target encoder with its heads, operator, gradient of the online loss); XLA's own count of the compiled
+step takes a loop's body once, so it is low for searches.
+"""
+
+import argparse
+import functools
+import os
+import statistics
+import time
+from typing import NamedTuple
+
+import jax
+
+if __name__ == "__main__":
+    jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from benchmarks.flops import count_flops
+from rosmo import Codec, Learner, Trajectory, agents, latent_model
+from rosmo.data import window_sampler
+
+MATMUL_SIZE = 4096
+
+
+class Setting(NamedTuple):
+    """A network, data of the right shape, and how to train on it."""
+
+    model: functools.partial
+    batch_size: int
+    td_steps: int
+    simulations: int
+    updates_per_call: int
+    layouts: tuple[int, ...]
+
+
+def settings() -> dict[str, Setting]:
+    cores = len(jax.devices())
+    bsuite = functools.partial(latent_model, observation_shape=(10, 5), num_actions=3)
+    atari = functools.partial(
+        latent_model, network="resnet", observation_shape=(84, 84, 4), num_actions=6, value_codec=Codec(601)
+    )
+    return {
+        "bsuite": Setting(bsuite, 128, 3, 4, 1_000, (1, cores)),
+        "atari": Setting(atari, 8, 5, 20, 1, (1,)),
+    }
+
+
+def make_agent(setting: Setting, preset: str):
+    extra = {"num_simulations": setting.simulations} if preset.startswith("mzu") else {}
+    return agents.get(preset)(setting.model, td_steps=setting.td_steps, **extra)
+
+
+def fake_data(setting: Setting) -> Trajectory:
+    """Episodes of ten steps: what is learned does not matter here, what is computed does."""
+    rng = np.random.default_rng(0)
+    shape = setting.model.keywords["observation_shape"]
+    count = 20_000 if len(shape) == 2 else 200
+    images = rng.integers(0, 256, (count, *shape), np.uint8)
+    is_last = np.arange(count) % 10 == 9
+    return Trajectory(
+        observation=images if len(shape) == 3 else (images > 240).astype(np.float32),
+        action=rng.integers(0, setting.model.keywords["num_actions"], count).astype(np.int32),
+        reward=rng.choice(np.array([-1, 0, 1], np.float32), count),
+        discount=np.where(np.arange(count) % 10 >= 8, 0, 1).astype(np.float32),
+        is_first=np.arange(count) % 10 == 0,
+        is_last=is_last,
+        is_terminal=is_last,
+    )
+
+
+def count_pieces(agent, batch: Trajectory) -> dict[str, int]:
+    """FLOP of one update, by piece."""
+    model = agent.init(jax.random.key(0))
+    keys = jax.random.split(jax.random.key(0), len(batch.action))
+    step_targets = jax.vmap(agent.step_targets, in_axes=(None, 0, 0))
+    targets = jax.eval_shape(step_targets, model, batch, keys)
+    flat = batch.observation.reshape(-1, *batch.observation.shape[2:])
+    all_targets = count_flops(step_targets, model, batch, keys)
+    encoder = count_flops(lambda m, o: m.root(m.encode(o)), model, flat)
+    online = count_flops(
+        lambda m, t: eqx.filter_grad(agent.loss_from_targets, has_aux=True)(m, batch, t, keys), model, targets
+    )
+    return {"target encoder": encoder, "operator": all_targets - encoder, "online gradient": online}
+
+
+class Subject:
+    """One preset on one layout, compiled, that can be timed."""
+
+    def __init__(self, setting: Setting, preset: str, devices: int, source):
+        agent = make_agent(setting, preset)
+        mesh = jax.make_mesh(
+            (devices,), ("data",), devices=jax.devices()[:devices], axis_types=(AxisType.Auto,)
+        )
+        self.name, self.devices, self.updates = preset, devices, setting.updates_per_call
+        learner = Learner(agent, batch_size=setting.batch_size, mesh=mesh)
+        self.source = jax.device_put(source, NamedSharding(mesh, PartitionSpec()))
+        state = learner.init(jax.random.key(0))
+        self.arrays = eqx.filter(state, eqx.is_array)
+        # XLA counts the body of the loop over updates once: one update.
+        self.compiled = learner.lower_many(state, self.source, self.updates).compile()
+        self.compiled_flops = dict(self.compiled.cost_analysis() or {})["flops"] * devices
+        self.temporaries = self.compiled.memory_analysis().temp_size_in_bytes  # pyright: ignore
+        batch = jax.vmap(source.sample)(jax.random.split(jax.random.key(0), setting.batch_size))
+        self.pieces = count_pieces(agent, batch)
+        self.rates, self.shares = [], []
+        self.run()
+
+    def run(self) -> float:
+        """Returns updates per second."""
+        start = time.perf_counter()
+        self.arrays, metrics = self.compiled(self.arrays, self.source)
+        jax.block_until_ready((self.arrays, metrics))
+        return self.updates / (time.perf_counter() - start)
+
+
+def matmul_rate() -> float:
+    """FLOP per second of a large product on all cores, the best of three."""
+    x = jnp.ones((MATMUL_SIZE, MATMUL_SIZE))
+    product = jax.jit(jnp.matmul)
+    product(x, x).block_until_ready()
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        product(x, x).block_until_ready()
+        times.append(time.perf_counter() - start)
+    return 2 * MATMUL_SIZE**3 / min(times)
+
+
+def measure(name: str, setting: Setting, presets: list[str], rounds: int) -> None:
+    """Prints the table of one setting."""
+    agent = make_agent(setting, "rosmo")
+    num_actions = setting.model.keywords["num_actions"]
+    source = window_sampler(fake_data(setting), window=agent.window, num_actions=num_actions)
+    subjects = [
+        Subject(setting, preset, devices, source) for preset in presets for devices in setting.layouts
+    ]
+    products = []
+    for _ in range(rounds):
+        products.append(matmul_rate())
+        for subject in subjects:
+            subject.rates.append(subject.run())
+            subject.shares.append(subject.rates[-1] * sum(subject.pieces.values()) / products[-1])
+    print(
+        f"\n## {name}: batch {setting.batch_size}, {num_actions} actions, {setting.updates_per_call} per call\n"
+    )
+    print(f"Large product: {statistics.median(products) / 1e9:.0f} GFLOP/s. Medians of {rounds} rounds.\n")
+    columns = ["preset", "devices", "updates/s", "share of product", "MFLOP/update", *subjects[0].pieces]
+    print("| " + " | ".join([*columns, "XLA's MFLOP", "temporaries/device, MB"]) + " |")
+    print("|---" * (len(columns) + 2) + "|")
+    for s in subjects:
+        pieces = [f"{flops / 1e6:,.0f}" for flops in (sum(s.pieces.values()), *s.pieces.values())]
+        rate, share = statistics.median(s.rates), statistics.median(s.shares)
+        cells = [s.name, str(s.devices), f"{rate:,.1f}", f"{share:.1%}", *pieces]
+        cells += [f"{s.compiled_flops / 1e6:,.0f}", f"{s.temporaries / 1e6:,.1f}"]
+        print("| " + " | ".join(cells) + " |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--settings", nargs="+", choices=["bsuite", "atari"], default=["bsuite", "atari"])
+    parser.add_argument("--presets", nargs="+", choices=agents.names(), default=list(agents.names()))
+    parser.add_argument("--rounds", type=int, default=3)
+    args = parser.parse_args()
+    for name in args.settings:
+        measure(name, settings()[name], args.presets, args.rounds)
+
+
+if __name__ == "__main__":
+    main()
