@@ -224,7 +224,7 @@ def test_searches_bootstrap_from_their_improved_values(name, batch):
     window = jax.tree.map(lambda x: x[0], batch)
     targets = agent.step_targets(target, window, KEY)
     root = target.root(target.encode(window.observation))
-    key, _ = jax.random.split(KEY)
+    key = jax.random.fold_in(KEY, 2**31)
     improved = agent.operator(target, key, root, recurrent_fn)
     np.testing.assert_allclose(targets.values, improved.value, rtol=1e-5)
     assert not np.allclose(targets.values, root.value)

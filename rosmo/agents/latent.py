@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array
 from jaxtyping import Bool, Float, Integer, PyTree, Shaped
@@ -96,16 +97,18 @@ class LatentAgent:
     ) -> tuple[Float[Array, ""], Metrics]:
         """Returns the loss of a batch of windows `[B, T]` with T at least `window`."""
         batch = _first_steps(batch, self.window)
-        keys = jax.vmap(jax.random.split)(window_keys(key, batch))
-        targets = jax.vmap(self.step_targets, in_axes=(None, 0, 0))(target_params, batch, keys[:, 0])
-        return self.loss_from_targets(params, batch, targets, keys[:, 1])
+        keys = window_keys(key, batch)
+        targets = jax.vmap(self.step_targets, in_axes=(None, 0, 0))(target_params, batch, keys)
+        return self.loss_from_targets(params, batch, targets, keys)
 
     def step_targets(self, target: LatentModel, window: Trajectory, key: Key) -> StepTargets:
         """Asks the target network for values, improved policies and the advantages of the taken actions.
 
         The operator's batch is the positions of one window `[T]`, so that its randomness is the window's own.
         """
-        key_operator, key_action = jax.random.split(key)
+        # Folded, not split: an operator that draws nothing then costs no random numbers. The key's first bits
+        # are the imagined actions'.
+        key_operator, key_action = (jax.random.fold_in(key, 2**31 + salt) for salt in (0, 1))
         positions = self.unroll_steps + 1
         searched = len(window.action) if self.bootstrap == "operator" else positions
         root = target.root(target.encode(window.observation))
@@ -172,7 +175,8 @@ class LatentAgent:
         """The actions of the data set, and random ones from absorbing states, where the data has none."""
 
         def draw(key: Key) -> Integer[Array, "steps"]:
-            return jax.random.randint(key, (self.unroll_steps,), 0, model.num_actions, batch.action.dtype)
+            bits = jax.random.bits(key, (self.unroll_steps,)) % np.uint32(model.num_actions)
+            return bits.astype(batch.action.dtype)
 
         steps = slice(0, self.unroll_steps)
         return jnp.where(boundary.real[:, steps], batch.action[:, steps], jax.vmap(draw)(keys))
