@@ -50,7 +50,7 @@ def test_one_device_and_eight_train_alike(name):
     states = []
     for devices in (1, 8):
         learner = Learner(
-            agent, quick_adamw(3e-3), batch_size=16, target_update_interval=2, mesh=mesh_of(devices)
+            agent, quick_adamw(), batch_size=16, target_update_interval=2, mesh=mesh_of(devices)
         )
         start = jax.device_get(learner.init(KEY).params)
         state, metrics = learner.update_many(learner.init(KEY), source, 5)
