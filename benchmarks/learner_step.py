@@ -151,7 +151,7 @@ def measure(name: str, setting: Setting, presets: list[str], rounds: int) -> Non
             subject.rates.append(subject.run())
             subject.shares.append(subject.rates[-1] * sum(subject.pieces.values()) / products[-1])
     print(
-        f"\n## {name}: batch {setting.batch_size}, {num_actions} actions, {setting.updates_per_call} per call\n"
+        f"\n## {name}: batch {setting.batch_size}, {num_actions} actions, {setting.updates_per_call} a call\n"
     )
     print(f"Large product: {statistics.median(products) / 1e9:.0f} GFLOP/s. Medians of {rounds} rounds.\n")
     columns = ["preset", "devices", "updates/s", "share of product", "MFLOP/update", *subjects[0].pieces]
