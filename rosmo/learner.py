@@ -106,19 +106,22 @@ class Learner:
         self.optimizer = adamw() if optimizer is None else optimizer
         self.batch_size = batch_size
         self.target_update_interval = target_update_interval
-        self.mesh = single_device_mesh() if mesh is None else mesh
+        # With automatic axes, whatever it was made with: what leaves the learner is then usable anywhere.
+        self.mesh = single_device_mesh() if mesh is None else Mesh(mesh.devices, mesh.axis_names)
         self._refuse_bad_layout()
         self._replicated = NamedSharding(self.mesh, PartitionSpec())
         self._split = NamedSharding(self.mesh, PartitionSpec(DATA_AXIS))
         # What of a state is not an array (an activation function, say) is the same for every state.
         self._static = eqx.partition(eqx.filter_eval_shape(self._fresh, jax.random.key(0)), _is_array)[1]
+        self._init = jax.jit(
+            lambda key: eqx.filter(self._fresh(key), _is_array), out_shardings=self._replicated
+        )
         self._update = jax.jit(self._update_arrays, donate_argnums=0)
         self._update_many = jax.jit(self._update_arrays_many, donate_argnums=0, static_argnums=2)
 
     def init(self, key: Key) -> TrainState:
         """Returns a fresh state, laid out over the mesh."""
-        fresh = jax.jit(lambda key: eqx.filter(self._fresh(key), _is_array), out_shardings=self._replicated)
-        return eqx.combine(fresh(key), self._static)
+        return eqx.combine(self._init(key), self._static)
 
     def update(self, state: TrainState, batch: Trajectory) -> tuple[TrainState, Metrics]:
         """Takes one step on a batch `[B, T]`; consumes `state`."""
@@ -126,19 +129,18 @@ class Learner:
             raise ValueError(
                 f"this learner takes batches of {self.batch_size} windows, got {len(batch.action)}"
             )
-        batch = jax.device_put(batch, self._split)
-        arrays, metrics = self._update(eqx.filter(state, _is_array), batch)
+        arrays, metrics = self._update(self._placed(state), jax.device_put(batch, self._split))
         return eqx.combine(arrays, self._static), metrics
 
     def update_many(self, state: TrainState, source: Source, num_updates: int) -> tuple[TrainState, Metrics]:
         """Takes `num_updates` steps in one call on batches drawn on the device; consumes `state`.
 
-        The metrics are those of every step, `[num_updates]` each.
+        The metrics are those of every step, `[num_updates]` each. Each number of updates compiles once. On a
+        mesh, `place` the source first, or every call copies it to the devices again.
         """
         if num_updates < 1:
             raise ValueError(f"num_updates must be at least 1, got {num_updates}")
-        source = jax.device_put(source, self._replicated)
-        arrays, metrics = self._update_many(eqx.filter(state, _is_array), source, num_updates)
+        arrays, metrics = self._update_many(self._placed(state), self.place(source), num_updates)
         return eqx.combine(arrays, self._static), metrics
 
     def lower_many(self, state: TrainState, source: Source, num_updates: int) -> jax.stages.Lowered:
@@ -146,7 +148,15 @@ class Learner:
 
         What that compiles to maps the arrays of a state and a source to those of the next state, and metrics.
         """
-        return self._update_many.lower(eqx.filter(state, _is_array), source, num_updates)
+        return self._update_many.lower(self._placed(state), self.place(source), num_updates)
+
+    def place(self, source: PyTree) -> PyTree:
+        """Lays a source out over the mesh, every device with all of it."""
+        return jax.device_put(source, self._replicated)
+
+    def _placed(self, state: TrainState) -> TrainState:
+        """The arrays of a state, also of one restored onto another layout."""
+        return jax.device_put(eqx.filter(state, _is_array), self._replicated)
 
     def _update_arrays(self, arrays: TrainState, batch: Trajectory) -> tuple[TrainState, Metrics]:
         def shard(arrays: TrainState, windows: Trajectory) -> tuple[TrainState, Metrics]:
@@ -196,6 +206,7 @@ class Learner:
         state = eqx.combine(arrays, self._static)
         loss_and_grad = eqx.filter_value_and_grad(self.agent.loss, has_aux=True)
         (_, metrics), grads = loss_and_grad(state.params, state.target_params, windows, keys)
+        metrics = {name: jnp.asarray(value, jnp.float32) for name, value in metrics.items()}
         flat, unravel = ravel_pytree((grads, metrics))
         grads, metrics = unravel(jax.lax.pmean(flat, DATA_AXIS))
         trained = eqx.filter(state.params, eqx.is_inexact_array)

@@ -1,5 +1,6 @@
 """The latent model: representation h, dynamics g and prediction f, with the codecs of reward and value."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -129,7 +130,8 @@ def latent_model(
         observation_shape: shape of one observation.
         num_actions: number of discrete actions.
         network: registered name, or a function with the same signature.
-        value_codec: representation of values; `Codec()` where not given.
+        value_codec: representation of values; where not given, one with the network's own number of bins
+            (20 for `mlp`, 601 for `resnet`).
         reward_codec: representation of rewards; the value codec where not given.
         discount: γ of the imagined steps.
         dtype: what the networks compute in, "float32" or "bfloat16".
@@ -139,9 +141,9 @@ def latent_model(
         raise ValueError(f"an agent needs at least one action, got num_actions={num_actions}")
     if not jnp.issubdtype(jnp.dtype(dtype), jnp.floating):
         raise ValueError(f"dtype must be a floating-point type such as 'bfloat16', got {dtype!r}")
-    value_codec = value_codec or Codec()
-    reward_codec = reward_codec or value_codec
     build = registry.get(network) if isinstance(network, str) else network
+    value_codec = value_codec or Codec(_default_bins(build))
+    reward_codec = reward_codec or value_codec
     parts = build(
         key,
         observation_shape=tuple(observation_shape),
@@ -151,6 +153,11 @@ def latent_model(
         **sizes,
     )
     return LatentModel(parts, reward_codec, value_codec, num_actions, discount, str(jnp.dtype(dtype)))
+
+
+def _default_bins(build: Callable[..., Networks]) -> int:
+    default = inspect.signature(build).parameters["num_value_bins"].default
+    return Codec().bins if default is inspect.Parameter.empty else default
 
 
 def _halve_gradient(x: Array) -> Array:

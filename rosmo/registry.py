@@ -8,6 +8,13 @@ from typing import Any, TypeVar
 Part = TypeVar("Part")
 
 
+class UnknownPartError(KeyError):
+    """A name that no part has. (A plain KeyError prints its message in quotes.)"""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class Registry:
     """The parts of one kind by name.
 
@@ -40,7 +47,7 @@ class Registry:
             return self._parts[name]
         near = difflib.get_close_matches(str(name), self._parts, n=3, cutoff=0.5)
         hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise KeyError(
+        raise UnknownPartError(
             f"there is no {self.kind} {name!r}.{hint} There are: {', '.join(self.names()) or 'none'}."
         )
 

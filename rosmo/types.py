@@ -34,6 +34,7 @@ class Trajectory(eqx.Module):
     followed it. The step with `is_last` closes the episode: its observation is real, its action, reward and
     discount are not. It is a termination when `is_terminal` is set too, and a truncation otherwise. A window
     may go on beyond it (into the next episode, or into padding): no part of this library reads that far.
+    `discount_t` is the environment's, 1 or 0; the model's γ multiplies it.
     """
 
     observation: Shaped[Any, "..."]

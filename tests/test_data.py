@@ -66,6 +66,21 @@ def test_bad_data_is_named(steps, field, where, value, message):
         window_sampler(dataclasses.replace(steps, **{field: array}), window=4, num_actions=ACTIONS)
 
 
+def test_actions_must_be_legal_and_flags_boolean(steps):
+    legal = np.zeros((len(steps.action), ACTIONS), bool)
+    window_sampler(dataclasses.replace(steps, invalid_actions=legal), window=4, num_actions=ACTIONS)
+    forbidden = legal.copy()
+    forbidden[2, steps.action[2]] = True
+    masked = dataclasses.replace(steps, invalid_actions=forbidden)
+    with pytest.raises(
+        ValueError, match="step 2 of the data set has an action that its invalid_actions forbid"
+    ):
+        window_sampler(masked, window=4, num_actions=ACTIONS)
+    narrow = dataclasses.replace(steps, invalid_actions=legal[:, :-1])
+    with pytest.raises(ValueError, match="invalid_actions must have the shape"):
+        window_sampler(narrow, window=4, num_actions=ACTIONS)
+
+
 def test_the_closing_steps_action_and_reward_are_not_data(steps):
     action, reward = steps.action.copy(), steps.reward.copy()
     action[steps.is_last], reward[steps.is_last] = -1, np.nan

@@ -83,6 +83,22 @@ def test_nothing_beyond_an_episodes_end_is_read(name, batch):
 
 
 @every_preset
+def test_padding_may_be_nan_and_no_gradient_shows_it(name, batch):
+    agent = make(name)
+    params, target = params_of(agent, 1), params_of(agent, 2)
+    beyond = ~np.asarray(find_boundary(batch).observed)
+    poisoned = dataclasses.replace(
+        batch,
+        observation=jnp.where(beyond[..., None], jnp.nan, batch.observation),
+        reward=jnp.where(beyond, jnp.nan, batch.reward),
+    )
+    gradient = eqx.filter_jit(eqx.filter_grad(agent.loss, has_aux=True))
+    clean, poisoned = (gradient(params, target, windows, KEY) for windows in (batch, poisoned))
+    for a, b in zip(jax.tree.leaves(clean), jax.tree.leaves(poisoned), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@every_preset
 def test_the_closing_steps_action_reward_and_discount_are_never_read(name, batch):
     agent = make(name)
     params, target = params_of(agent, 1), params_of(agent, 2)
@@ -304,5 +320,9 @@ def test_windows_too_short_are_refused(batch):
         agent.loss(agent.init(KEY), agent.init(KEY), batch, KEY)
     with pytest.raises(ValueError, match="must be at least 1"):
         agents.rosmo(small_model, unroll_steps=0)
+    with pytest.raises(TypeError, match="operator"):
+        LatentAgent(small_model, "one_step")
+    with pytest.raises(TypeError, match="regularizers"):
+        LatentAgent(small_model, operators.one_step, (regularizers.behavior, 0.2))
     with pytest.raises((ValueError, TypeError), match="bootstrap"):
         LatentAgent(small_model, operators.one_step, bootstrap="oracle")

@@ -1,3 +1,5 @@
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -97,6 +99,13 @@ def test_reward_and_value_may_have_codecs_of_their_own():
     unrolled = model.unroll(model.encode(jnp.ones((1, 4))), jnp.zeros((1, 2), jnp.int32))
     assert unrolled.value_logits.shape[-1] == 31
     assert unrolled.reward_logits.shape[-1] == 5
+
+
+def test_networks_bring_their_own_number_of_bins():
+    for name, shape, bins in (("mlp", (4,), 20), ("resnet", (84, 84, 4), 601)):
+        build = functools.partial(latent_model, network=name, observation_shape=shape, num_actions=2)
+        model = eqx.filter_eval_shape(build, KEY)
+        assert (model.value_codec.bins, model.reward_codec.bins) == (bins, bins)
 
 
 def test_bad_settings_are_refused():

@@ -13,7 +13,8 @@ ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = ROOT / "rosmo"
 HEAVY = ["gin", "tensorflow", "tensorflow_datasets", "distrax", "bsuite", "gymnasium", "matplotlib", "pandas"]
 # A room may import only rooms before it.
-ORDER = ["types", "registry", "codec", "networks", "model", "operators", "regularizers", "agents", "learner"]
+CORE = ["types", "registry", "codec", "networks", "model", "operators", "regularizers", "agents", "learner"]
+ORDER = [*CORE, "data"]
 
 
 def test_a_bare_import_loads_nothing_heavy():

@@ -63,6 +63,12 @@ class LatentAgent:
             raise ValueError(
                 f"unroll_steps and td_steps must be at least 1, got {self.unroll_steps} and {self.td_steps}"
             )
+        if not callable(self.operator):
+            raise TypeError(
+                f"operator must be a function, as operators.get(name) returns, got {self.operator!r}"
+            )
+        if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in self.regularizers):
+            raise TypeError("regularizers must be pairs, as in ((regularizers.behavior, 0.2),)")
         if self.bootstrap not in ("network", "operator"):
             raise ValueError(f"bootstrap must be 'network' or 'operator', got {self.bootstrap!r}")
 
@@ -147,6 +153,7 @@ class LatentAgent:
     ) -> tuple[Float[Array, ""], Metrics]:
         """Returns the loss of a batch whose steps the target network has judged."""
         boundary = find_boundary(batch)
+        targets = _without_the_unobserved(targets, boundary)
         returns = n_step_returns(
             batch, targets.values, boundary, discount=params.discount, steps=self.td_steps
         )
@@ -246,6 +253,16 @@ def _first_steps(batch: Trajectory, window: int) -> Trajectory:
     return jax.tree.map(lambda x: x[:, :window], batch)
 
 
+def _without_the_unobserved(targets: StepTargets, boundary: Boundary) -> StepTargets:
+    """Clears what was said of steps beyond the end: a masked loss would still pass 0·nan back."""
+
+    def clear(x: Array) -> Array:
+        observed = boundary.observed[:, : x.shape[1]]
+        return jnp.where(observed.reshape(observed.shape + (1,) * (x.ndim - 2)), x, 0)
+
+    return jax.tree.map(clear, targets)
+
+
 def _first(tree: PyTree, count: int) -> PyTree:
     return jax.tree.map(lambda x: x[:count], tree)
 
@@ -256,7 +273,8 @@ def _diagnostics(positions: Positions, returns: Float[Array, "batch positions"])
 
     def mean(x: Array) -> Array:
         """Over the real positions of each window, then over windows: a batch may be taken in parts."""
-        return jnp.mean(jnp.mean(x, axis=1, where=positions.mask))
+        count = jnp.maximum(jnp.sum(positions.mask, axis=1), 1).astype(x.dtype)
+        return jnp.mean(jnp.sum(jnp.where(positions.mask, x, 0), axis=1) / count)
 
     return {
         "policy_entropy": mean(entropy),

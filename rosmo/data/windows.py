@@ -41,6 +41,9 @@ def window_sampler(steps: Trajectory, *, window: int, num_actions: int) -> Windo
     if window < 1:
         raise ValueError(f"window must be at least 1, got {window}")
     steps = jax.tree.map(np.asarray, steps)
+    for flag in ("is_first", "is_last", "is_terminal"):
+        if getattr(steps, flag).dtype != bool:
+            raise TypeError(f"{flag} must be an array of bool, got {getattr(steps, flag).dtype}")
     _refuse_bad_steps(steps, num_actions)
     starts = np.flatnonzero(~steps.is_last).astype(np.int32)
     steps = eqx.tree_at(lambda s: s.action, steps, steps.action.astype(np.int32))
@@ -68,6 +71,14 @@ def _refuse_bad_steps(steps: Trajectory, num_actions: int) -> None:
         f"an action outside 0…{num_actions - 1}": real & ((steps.action < 0) | (steps.action >= num_actions)),
         "is_terminal without is_last": real & steps.is_terminal,
     }
+    if steps.invalid_actions is not None:
+        if steps.invalid_actions.shape != (count, num_actions):
+            shape = list(steps.invalid_actions.shape)
+            raise ValueError(f"invalid_actions must have the shape {[count, num_actions]}, got {shape}")
+        taken = np.clip(steps.action, 0, num_actions - 1)
+        faults["an action that its invalid_actions forbid"] = (
+            real & steps.invalid_actions[np.arange(count), taken]
+        )
     if np.issubdtype(steps.observation.dtype, np.floating):
         finite = np.isfinite(steps.observation).reshape(count, -1).all(axis=1)
         faults["an observation that is not finite"] = ~finite

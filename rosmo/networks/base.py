@@ -77,8 +77,8 @@ class Linear(eqx.Module):
     def __init__(self, key: Key | None, in_size: int, out_size: int):
         """Without a key the layer starts at 0: a uniform policy, rewards and values of 0."""
         shape = (in_size, out_size)
-        self.weight = jnp.zeros(shape) if key is None else lecun_normal(key, shape, in_size)
-        self.bias = jnp.zeros(out_size)
+        self.weight = jnp.zeros(shape, jnp.float32) if key is None else lecun_normal(key, shape, in_size)
+        self.bias = jnp.zeros(out_size, jnp.float32)
 
     def __call__(self, x: Float[Array, "in_size"]) -> Float[Array, "out_size"]:
         return x @ self.weight + self.bias

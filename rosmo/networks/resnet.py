@@ -34,7 +34,7 @@ class Conv3x3(eqx.Module):
 
     def __init__(self, key: Key, in_channels: int, out_channels: int, stride: int = 1):
         self.weight = lecun_normal(key, (3, 3, in_channels, out_channels), 9 * in_channels)
-        self.bias = jnp.zeros(out_channels)
+        self.bias = jnp.zeros(out_channels, jnp.float32)
         self.stride = stride
 
     def __call__(self, x: Image) -> Resized:
@@ -65,7 +65,7 @@ class LayerNorm(eqx.Module):
     offset: Float[Array, "channels"]
 
     def __init__(self, channels: int):
-        self.scale, self.offset = jnp.ones(channels), jnp.zeros(channels)
+        self.scale, self.offset = jnp.ones(channels, jnp.float32), jnp.zeros(channels, jnp.float32)
 
     def __call__(self, x: Image) -> Image:
         y = jax.nn.standardize(x.astype(jnp.float32), axis=(0, 1, 2)).astype(x.dtype)
