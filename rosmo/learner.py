@@ -1,6 +1,5 @@
 """Training: the state, the update, and many updates in one call, on one device or on a mesh of them."""
 
-import functools
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
@@ -169,15 +168,15 @@ class Learner:
     def _update_arrays_many(
         self, arrays: TrainState, source: Source, num_updates: int
     ) -> tuple[TrainState, Metrics]:
-        def body(source: Source, arrays: TrainState, _: None) -> tuple[TrainState, Metrics]:
-            keys_window, keys_loss = self._window_keys(arrays)
-            return self._step(arrays, jax.vmap(source.sample)(keys_window), keys_loss)
-
         def shard(arrays: TrainState, source: Source) -> tuple[TrainState, Metrics]:
+            def body(arrays: TrainState, _: None) -> tuple[TrainState, Metrics]:
+                keys_window, keys_loss = self._window_keys(arrays)
+                return self._step(arrays, jax.vmap(source.sample)(keys_window), keys_loss)
+
             if num_updates == 1:  # no loop, for a CPU's convolutions
-                arrays, metrics = body(source, arrays, None)
+                arrays, metrics = body(arrays, None)
                 return arrays, jax.tree.map(lambda x: x[None], metrics)
-            return jax.lax.scan(functools.partial(body, source), arrays, length=num_updates)
+            return jax.lax.scan(body, arrays, length=num_updates)
 
         return self._on_mesh(shard, PartitionSpec())(arrays, source)
 

@@ -65,10 +65,12 @@ def mcts(
             temperature=temperature,
         )
         summary = output.search_tree.summary()
-    log_weights = jnp.log(output.action_weights) / temperature
+    weights = output.action_weights
+    if temperature != 1:
+        weights = jax.nn.softmax(jnp.log(weights) / temperature)
     return base.Improvement(
         action=output.action,
-        action_weights=output.action_weights if temperature == 1 else jax.nn.softmax(log_weights),
+        action_weights=weights,
         value=base.expected_value(summary.visit_probs, summary.qvalues),
         qvalues=jnp.where(summary.visit_counts > 0, summary.qvalues, jnp.nan),
         search_tree=output.search_tree,
