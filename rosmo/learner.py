@@ -1,7 +1,7 @@
 """Training: the state, the update, and many updates in one call, on one device or on a mesh of them."""
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import cast
 
 import equinox as eqx
 import jax
@@ -12,7 +12,8 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Int, PyTree
 
-from rosmo.agents.base import Agent
+from rosmo.agents import Agent, CachesTargets
+from rosmo.cache import Draw, Source, cached_draw, caching, judge_all, pays
 from rosmo.types import Key, Keys, Metrics, Params, Trajectory
 
 DATA_AXIS = "data"
@@ -26,15 +27,6 @@ class TrainState(eqx.Module):
     opt_state: optax.OptState
     step: Int[Array, ""]
     key: Key
-
-
-@runtime_checkable
-class Source(Protocol):
-    """A device-resident data set: a pytree of arrays that draws windows inside a compiled step."""
-
-    def sample(self, key: Key) -> Trajectory:
-        """Draws one window `[T]`."""
-        ...
 
 
 def decay_mask(params: Params) -> PyTree:
@@ -97,14 +89,28 @@ class Learner:
         *,
         batch_size: int = 128,
         target_update_interval: int = 200,
+        cache_targets: bool | None = None,
         mesh: Mesh | None = None,
     ):
+        """Builds a learner.
+
+        Args:
+            agent: what is trained.
+            optimizer: of the parameters; the paper's `adamw()` where not given.
+            batch_size: windows in a batch, over all devices.
+            target_update_interval: updates between two copies of the parameters to the target network.
+            cache_targets: whether `update_many` judges all steps of its source once an interval instead of
+                those of every batch: the same targets, sooner if the data set is small. Where not given, as
+                its size and a deterministic operator suggest.
+            mesh: the devices, with an axis called "data".
+        """
         if target_update_interval < 1:
             raise ValueError(f"target_update_interval must be at least 1, got {target_update_interval}")
         self.agent = agent
         self.optimizer = adamw() if optimizer is None else optimizer
         self.batch_size = batch_size
         self.target_update_interval = target_update_interval
+        self.cache_targets = cache_targets
         # With automatic axes, whatever it was made with: what leaves the learner is then usable anywhere.
         self.mesh = single_device_mesh() if mesh is None else Mesh(mesh.devices, mesh.axis_names)
         self._refuse_bad_layout()
@@ -116,7 +122,7 @@ class Learner:
             lambda key: eqx.filter(self._fresh(key), _is_array), out_shardings=self._replicated
         )
         self._update = jax.jit(self._update_arrays, donate_argnums=0)
-        self._update_many = jax.jit(self._update_arrays_many, donate_argnums=0, static_argnums=2)
+        self._update_many = jax.jit(self._update_arrays_many, donate_argnums=0, static_argnums=(2, 3, 4))
 
     def init(self, key: Key) -> TrainState:
         """Returns a fresh state, laid out over the mesh."""
@@ -140,15 +146,20 @@ class Learner:
         """
         if num_updates < 1:
             raise ValueError(f"num_updates must be at least 1, got {num_updates}")
-        arrays, metrics = self._update_many(self._placed(state), self.place(source), num_updates)
+        cached = self._caches(state, source)
+        arrays, source, parts = self._placed(state), self.place(source), []
+        for spans, length in self._spans(state, num_updates) if cached else [(1, num_updates)]:
+            arrays, metrics = self._update_many(arrays, source, spans, length, cached)
+            parts.append(metrics)
+        metrics = parts[0] if len(parts) == 1 else jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
         return eqx.combine(arrays, self._static), metrics
 
     def lower_many(self, state: TrainState, source: Source, num_updates: int) -> jax.stages.Lowered:
-        """Lowers `update_many` without running it, to compile it ahead of time or to see what it costs.
+        """Lowers an `update_many` without a target cache, to compile it ahead or to see what it costs.
 
         What that compiles to maps the arrays of a state and a source to those of the next state, and metrics.
         """
-        return self._update_many.lower(self._placed(state), self.place(source), num_updates)
+        return self._update_many.lower(self._placed(state), self.place(source), 1, num_updates, False)
 
     def place(self, source: PyTree) -> PyTree:
         """Lays a source out over the mesh, every device with all of it."""
@@ -166,19 +177,48 @@ class Learner:
         return self._on_mesh(shard, PartitionSpec(DATA_AXIS))(arrays, batch)
 
     def _update_arrays_many(
-        self, arrays: TrainState, source: Source, num_updates: int
+        self, arrays: TrainState, source: Source, spans: int, length: int, cached: bool
     ) -> tuple[TrainState, Metrics]:
-        def shard(arrays: TrainState, source: Source) -> tuple[TrainState, Metrics]:
-            def body(arrays: TrainState, _: None) -> tuple[TrainState, Metrics]:
-                keys_window, keys_loss = self._window_keys(arrays)
-                return self._step(arrays, jax.vmap(source.sample)(keys_window), keys_loss)
+        """Takes `spans` times `length` updates; with a cache, a span lies between two target updates."""
 
-            if num_updates == 1:  # no loop, for a CPU's convolutions
-                arrays, metrics = body(arrays, None)
-                return arrays, jax.tree.map(lambda x: x[None], metrics)
-            return jax.lax.scan(body, arrays, length=num_updates)
+        def shard(arrays: TrainState, source: Source) -> tuple[TrainState, Metrics]:
+            def span(arrays: TrainState) -> tuple[TrainState, Metrics]:
+                draw = self._cached_draw(arrays, source) if cached else _plain_draw(source)
+                return _loop(lambda arrays: self._draw_and_step(arrays, draw), arrays, length)
+
+            arrays, metrics = _loop(span, arrays, spans)
+            return arrays, jax.tree.map(lambda x: x.reshape(spans * length), metrics)
 
         return self._on_mesh(shard, PartitionSpec())(arrays, source)
+
+    def _draw_and_step(self, arrays: TrainState, draw: Draw) -> tuple[TrainState, Metrics]:
+        keys_window, keys_loss = self._window_keys(arrays)
+        windows, targets = draw(keys_window)
+        return self._step(arrays, windows, keys_loss, targets)
+
+    def _cached_draw(self, arrays: TrainState, source: Source) -> Draw:
+        state = eqx.combine(arrays, self._static)
+        key = jax.random.fold_in(jax.random.fold_in(state.key, state.step), 2**31)  # no update has it
+        agent, steps = caching(self.agent, source)
+        layout = {"axis": DATA_AXIS, "devices": self.mesh.shape[DATA_AXIS]}
+        return cached_draw(agent, steps, judge_all(agent, state.target_params, steps, key, **layout))
+
+    def _caches(self, state: TrainState, source: Source) -> bool:
+        if self.cache_targets is not None:
+            if self.cache_targets:
+                caching(self.agent, source)
+            return self.cache_targets
+        sizes = {"batch_size": self.batch_size, "window": self.agent.window}
+        return pays(self.agent, source, state.target_params, interval=self.target_update_interval, **sizes)
+
+    def _spans(self, state: TrainState, num_updates: int) -> list[tuple[int, int]]:
+        """Splits updates where the target network changes, as pairs of a number of spans and their length."""
+        interval = self.target_update_interval
+        head = min(num_updates, -int(state.step) % interval)
+        whole, tail = divmod(num_updates - head, interval)
+        return [
+            (spans, length) for spans, length in ((1, head), (whole, interval), (1, tail)) if spans * length
+        ]
 
     def _on_mesh(self, shard: Callable, data_spec: PartitionSpec) -> Callable:
         """Runs `shard(state, data)` on every device, each with all of the state and its part of the data."""
@@ -205,10 +245,17 @@ class Learner:
         start = jax.lax.axis_index(DATA_AXIS) * here
         return jax.lax.dynamic_slice_in_dim(keys, start, here, axis=1)
 
-    def _step(self, arrays: TrainState, windows: Trajectory, keys: Keys) -> tuple[TrainState, Metrics]:
+    def _step(
+        self, arrays: TrainState, windows: Trajectory, keys: Keys, targets: PyTree = None
+    ) -> tuple[TrainState, Metrics]:
         state = eqx.combine(arrays, self._static)
-        loss_and_grad = eqx.filter_value_and_grad(self.agent.loss, has_aux=True)
-        (_, metrics), grads = loss_and_grad(state.params, state.target_params, windows, keys)
+
+        def loss(params: Params) -> tuple[Array, Metrics]:
+            if targets is None:
+                return self.agent.loss(params, state.target_params, windows, keys)
+            return cast(CachesTargets, self.agent).loss_from_targets(params, windows, targets, keys)
+
+        (_, metrics), grads = eqx.filter_value_and_grad(loss, has_aux=True)(state.params)
         metrics = {name: jnp.asarray(value, jnp.float32) for name, value in metrics.items()}
         flat, unravel = ravel_pytree((grads, metrics))
         grads, metrics = unravel(jax.lax.pmean(flat, DATA_AXIS))
@@ -234,6 +281,18 @@ class Learner:
                 f"a batch of {self.batch_size} does not divide over the {devices} devices of the mesh's "
                 f'"data" axis: use a multiple of {devices}'
             )
+
+
+def _plain_draw(source: Source) -> Draw:
+    return lambda keys: (jax.vmap(source.sample)(keys), None)
+
+
+def _loop(step: Callable, arrays: TrainState, length: int) -> tuple[TrainState, Metrics]:
+    """Repeats a step, its metrics stacked; once without a loop, for the convolutions of a CPU."""
+    if length == 1:
+        arrays, metrics = step(arrays)
+        return arrays, jax.tree.map(lambda x: x[None], metrics)
+    return jax.lax.scan(lambda arrays, _: step(arrays), arrays, length=length)
 
 
 def single_device_mesh() -> Mesh:

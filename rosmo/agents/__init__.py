@@ -1,6 +1,6 @@
 """Agents: add one as a file here, or register one of your own from anywhere."""
 
-from rosmo.agents.base import Agent, registry, window_keys
+from rosmo.agents.base import Agent, CachesTargets, registry, window_keys
 from rosmo.agents.latent import LatentAgent
 from rosmo.agents.presets import behavior, mzu, mzu_q, one_step, rosmo, sampled_rosmo
 
@@ -10,6 +10,7 @@ names = registry.names
 
 __all__ = [
     "Agent",
+    "CachesTargets",
     "LatentAgent",
     "behavior",
     "get",

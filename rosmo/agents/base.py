@@ -5,7 +5,7 @@ from typing import Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Float, Integer, Shaped
+from jaxtyping import Float, Integer, PyTree, Shaped
 
 from rosmo.registry import Registry
 from rosmo.types import Key, Keys, Metrics, Params, Trajectory
@@ -40,6 +40,29 @@ class Agent(Protocol):
         self, params: Params, key: Key, observation: Shaped[Array, "batch ..."], *, greedy: bool = False
     ) -> Integer[Array, "batch"]:
         """Chooses an action for each observation, by chance or the likeliest."""
+        ...
+
+
+@runtime_checkable
+class CachesTargets(Protocol):
+    """An agent whose targets hang on single steps, and can be kept while the target network stands still."""
+
+    def repeatable(self, target_params: Params, steps: Trajectory) -> bool:
+        """Whether a step judged twice gets the same targets."""
+        ...
+
+    def judge(self, target_params: Params, steps: Trajectory, key: Key) -> PyTree:
+        """Returns what the loss needs of the target network for each of the steps `[N]`."""
+        ...
+
+    def gather(self, judged: PyTree, start: Integer[Array, ""]) -> PyTree:
+        """Returns the targets of one window out of those of all steps."""
+        ...
+
+    def loss_from_targets(
+        self, params: Params, batch: Trajectory, targets: PyTree, keys: Keys
+    ) -> tuple[Float[Array, ""], Metrics]:
+        """Returns what `loss` would, with the gathered targets `[B, ...]`."""
         ...
 
 

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -112,10 +113,34 @@ class LatentAgent:
 
         The operator's batch is the positions of one window `[T]`, so that its randomness is the window's own.
         """
+        return self._targets_of(target, window, key, positions=self.unroll_steps + 1)
+
+    def judge(self, target: LatentModel, steps: Trajectory, key: Key) -> StepTargets:
+        """Judges any steps `[N]`, all of them as positions, so that the windows over them can share it."""
+        return self._targets_of(target, steps, key, positions=len(steps.action))
+
+    def gather(self, judged: StepTargets, start: Integer[Array, ""]) -> StepTargets:
+        """Returns the targets of the window that begins at step `start` of what was judged."""
+
+        def take(x: Array, length: int) -> Array:
+            return jnp.take(x, start + jnp.arange(length), axis=0, mode="clip")
+
+        targets = jax.tree.map(lambda x: take(x, self.unroll_steps + 1), judged)
+        return targets._replace(values=take(judged.values, self.window))
+
+    def repeatable(self, target: LatentModel, steps: Trajectory) -> bool:
+        """Whether a step judged twice gets the same targets: whether the operator is deterministic."""
+
+        def improve(target: LatentModel, observation: Array) -> Improvement:
+            root = target.root(target.encode(observation))
+            return self.operator(target, jax.random.key(0), root, recurrent_fn)
+
+        return eqx.filter_eval_shape(improve, target, steps.observation[:1]).deterministic
+
+    def _targets_of(self, target: LatentModel, window: Trajectory, key: Key, positions: int) -> StepTargets:
         # Folded, not split: an operator that draws nothing then costs no random numbers. The key's first bits
         # are the imagined actions'.
         key_operator, key_action = (jax.random.fold_in(key, 2**31 + salt) for salt in (0, 1))
-        positions = self.unroll_steps + 1
         searched = len(window.action) if self.bootstrap == "operator" else positions
         root = target.root(target.encode(window.observation))
         values = root.value
@@ -152,6 +177,7 @@ class LatentAgent:
         self, params: LatentModel, batch: Trajectory, targets: StepTargets, keys: Keys
     ) -> tuple[Float[Array, ""], Metrics]:
         """Returns the loss of a batch whose steps the target network has judged."""
+        batch = _first_steps(batch, self.window)
         boundary = find_boundary(batch)
         targets = _without_the_unobserved(targets, boundary)
         returns = n_step_returns(

@@ -23,8 +23,15 @@ class WindowSampler(eqx.Module):
 
     def sample(self, key: Key) -> Trajectory:
         """Draws one window `[window]`."""
+        return self.window_at(self.start(key))
+
+    def start(self, key: Key) -> Int[Array, ""]:
+        """Draws the step that a window begins with."""
         # Bits modulo the count: `randint` draws four times as often, and the bias here is below count/2³².
-        start = self.starts[jax.random.bits(key) % np.uint32(self.starts.size)]
+        return self.starts[jax.random.bits(key) % np.uint32(self.starts.size)]
+
+    def window_at(self, start: Int[Array, ""]) -> Trajectory:
+        """Returns the window that begins with a step."""
         return jax.tree.map(
             lambda x: jnp.take(x, start + jnp.arange(self.window), axis=0, mode="clip"), self.steps
         )
