@@ -238,9 +238,16 @@ class Learner:
             key=key_state,
         )
 
+    def draw_keys(self, key: Key, step: int | Array) -> Keys:
+        """Returns the keys `[B]` that `update_many` draws the windows of a step with, from a state's key."""
+        return self._all_keys(key, step)[0]
+
+    def _all_keys(self, key: Key, step: int | Array) -> Keys:
+        return jax.random.split(jax.random.fold_in(key, step), (2, self.batch_size))
+
     def _window_keys(self, state: TrainState) -> Keys:
         """Two keys, to draw it and for its loss, of each window on this device."""
-        keys = jax.random.split(jax.random.fold_in(state.key, state.step), (2, self.batch_size))
+        keys = self._all_keys(state.key, state.step)
         here = self.batch_size // self.mesh.shape[DATA_AXIS]
         start = jax.lax.axis_index(DATA_AXIS) * here
         return jax.lax.dynamic_slice_in_dim(keys, start, here, axis=1)

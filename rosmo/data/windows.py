@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Int
+from jaxtyping import Int, Shaped
 
 from rosmo.types import Key, Trajectory
 
@@ -27,14 +27,19 @@ class WindowSampler(eqx.Module):
 
     def start(self, key: Key) -> Int[Array, ""]:
         """Draws the step that a window begins with."""
-        # Bits modulo the count: `randint` draws four times as often, and the bias here is below count/2³².
-        return self.starts[jax.random.bits(key) % np.uint32(self.starts.size)]
+        return self.starts[draw_index(key, self.starts.size)]
 
     def window_at(self, start: Int[Array, ""]) -> Trajectory:
         """Returns the window that begins with a step."""
         return jax.tree.map(
             lambda x: jnp.take(x, start + jnp.arange(self.window), axis=0, mode="clip"), self.steps
         )
+
+
+def draw_index(key: Key, count: int) -> Shaped[Array, ""]:
+    """Draws one of `count` indices."""
+    # Bits modulo the count: `randint` draws four times as often, and the bias here is below count/2³².
+    return jax.random.bits(key) % np.uint32(count)
 
 
 def window_sampler(steps: Trajectory, *, window: int, num_actions: int) -> WindowSampler:
@@ -45,6 +50,14 @@ def window_sampler(steps: Trajectory, *, window: int, num_actions: int) -> Windo
         window: steps in a window; an agent says it as `agent.window`.
         num_actions: every real action must lie below it.
     """
+    steps, starts = checked_steps(steps, window=window, num_actions=num_actions)
+    return WindowSampler(jax.tree.map(jnp.asarray, steps), jnp.asarray(starts), window)
+
+
+def checked_steps(
+    steps: Trajectory, *, window: int, num_actions: int
+) -> tuple[Trajectory, Int[np.ndarray, "starts"]]:
+    """Returns a data set that can be trained on as NumPy arrays, and the steps that windows begin with."""
     if window < 1:
         raise ValueError(f"window must be at least 1, got {window}")
     steps = jax.tree.map(np.asarray, steps)
@@ -53,8 +66,7 @@ def window_sampler(steps: Trajectory, *, window: int, num_actions: int) -> Windo
             raise TypeError(f"{flag} must be an array of bool, got {getattr(steps, flag).dtype}")
     _refuse_bad_steps(steps, num_actions)
     starts = np.flatnonzero(~steps.is_last).astype(np.int32)
-    steps = eqx.tree_at(lambda s: s.action, steps, steps.action.astype(np.int32))
-    return WindowSampler(jax.tree.map(jnp.asarray, steps), jnp.asarray(starts), window)
+    return eqx.tree_at(lambda s: s.action, steps, steps.action.astype(np.int32)), starts
 
 
 def _refuse_bad_steps(steps: Trajectory, num_actions: int) -> None:

@@ -1,0 +1,51 @@
+"""The command line: `rosmo collect | train | evaluate | list`."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+_MISTAKES = (ValueError, TypeError, KeyError, OSError, ImportError, FloatingPointError)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command; a mistake of the user ends in one sentence, not in a traceback."""
+    args = parser().parse_args(arguments)
+    try:
+        args.run(args)
+    except KeyboardInterrupt as stop:
+        print(f"rosmo: {stop or 'stopped'}", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output has seen enough
+        sys.stderr.close()
+        return 0
+    except _MISTAKES as error:
+        if args.debug:
+            raise
+        print(f"rosmo: {error.args[0] if isinstance(error, KeyError) else error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """Returns the parser of all commands."""
+    try:
+        from rosmo import commands
+    except ImportError as error:
+        raise SystemExit(
+            f'rosmo: the command line needs more packages: pip install "rosmo[run]" ({error})'
+        ) from error
+    root = argparse.ArgumentParser(
+        prog="rosmo", description="Offline reinforcement learning with a learned model."
+    )
+    subparsers = root.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for name, module in commands.by_name().items():
+        about = (module.__doc__ or "").splitlines()[0]
+        command = subparsers.add_parser(name, help=about, description=about)
+        command.add_argument("--debug", action="store_true", help="show where an error comes from")
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
+    return root
+
+
+if __name__ == "__main__":
+    sys.exit(main())

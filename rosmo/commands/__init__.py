@@ -1,0 +1,10 @@
+"""The commands of `rosmo`, one file each: `add_arguments(parser)` and `run(args)`."""
+
+from types import ModuleType
+
+from rosmo.commands import collect, evaluate, parts, train
+
+
+def by_name() -> dict[str, ModuleType]:
+    """Returns the commands in the order that the help shows them."""
+    return {"train": train, "evaluate": evaluate, "collect": collect, "list": parts}

@@ -1,0 +1,62 @@
+"""Plays a trained agent in its environment and reports its scores."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from rosmo import envs
+from rosmo.checkpoint import Checkpoints
+from rosmo.commands.runs import open_run, seed_folders
+from rosmo.evaluate import summarise
+from rosmo.run import RunFolder
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what this command takes."""
+    parser.add_argument(
+        "folder", type=Path, metavar="RUN", help="the folder of a run, of one seed or several"
+    )
+    parser.add_argument("--episodes", type=int, default=100, help="episodes for each seed")
+    parser.add_argument("--seed", type=int, default=0, help="of the episodes")
+    parser.add_argument("--step", type=int, help="the checkpoint to play (the newest where not given)")
+    parser.add_argument("--json", action="store_true", help="print the scores as JSON")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Prints the scores of the improved policy, its actions drawn and its likeliest."""
+    returns = [play(folder, args) for folder in seed_folders(RunFolder(args.folder))]
+    environment = returns[0]["environment"]
+    rows = []
+    for policy in ("sampled", "greedy"):
+        scores = summarise(np.concatenate([played[policy] for played in returns]))
+        row = {"policy": policy, **scores._asdict()}
+        if environment in envs.references:
+            row["normalised"] = float(envs.normalised_score(environment, np.float64(scores.mean)))
+        rows.append(row)
+    if args.json:
+        print(json.dumps({"environment": environment, "step": returns[0]["step"], "scores": rows}, indent=2))
+        return
+    print(f"{environment}, {len(returns)} seed(s), checkpoint of update {returns[0]['step']:,}\n")
+    print("".join(f"{name:>12}" for name in rows[0]))
+    for row in rows:
+        cells = (f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values())
+        print("".join(f"{cell:>12}" for cell in cells))
+
+
+def play(folder: RunFolder, args: argparse.Namespace) -> dict[str, Any]:
+    """Returns the returns of one seed's newest (or asked for) checkpoint."""
+    training, _ = open_run(folder)
+    agent = training.build_agent()
+    learner = training.learner(agent)
+    checkpoints = Checkpoints(folder.checkpoints)
+    state = checkpoints.restore(learner.init(jax.random.key(0)), args.step)
+    checkpoints.close()
+    evaluator = training.build_evaluator(agent, args.episodes)
+    played = {
+        name: evaluator(state.params, args.seed, greedy=name == "greedy") for name in ("sampled", "greedy")
+    }
+    return {"environment": training.environment, "step": int(state.step), **played}

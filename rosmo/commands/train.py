@@ -1,0 +1,153 @@
+"""Trains an agent on a data set and evaluates it in the environment; collects the data if there is none."""
+
+import argparse
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import gin
+import jax
+from jax.sharding import AxisType, Mesh
+
+from rosmo import configs, envs
+from rosmo.commands import seeds
+from rosmo.commands.listeners import tensorboard, wandb
+from rosmo.commands.runs import open_run, seed_folder, seed_folders
+from rosmo.datasets import load_or_collect
+from rosmo.learner import DATA_AXIS
+from rosmo.report import learning_curve
+from rosmo.run import RunFolder
+from rosmo.train import Interrupted, Training, train
+from rosmo.types import Trajectory
+
+_MOST_CPU_DEVICES = 4  # a batch of 128 in more parts than this is all overhead
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what this command takes."""
+    parser.add_argument(
+        "configs",
+        nargs="*",
+        metavar="CONFIG",
+        help="packaged names or gin files, later ones on top of earlier ones (default: bsuite/rosmo)",
+    )
+    parser.add_argument(
+        "-p", "--bind", action="append", default=[], metavar="BINDING", help="'operator = @mcts'"
+    )
+    parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE")
+    parser.add_argument("--run", dest="folder", type=Path, help="the run's folder (default: one below runs/)")
+    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with a run that was stopped")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, help="train this many seeds, one on each core at a time")
+    parser.add_argument("--data-dir", type=Path, default=Path("data"), help="where collected data is kept")
+    parser.add_argument(
+        "--devices", type=int, help="devices to split a batch over (default: all, or the cores)"
+    )
+    parser.add_argument("--wandb", metavar="PROJECT", help="log to Weights & Biases too")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Begins a run, or goes on with one."""
+    known = RunFolder(args.resume).read_settings() if args.resume else {}
+    # Before JAX wakes up. It concerns a CPU alone.
+    jax.config.update("jax_num_cpu_devices", args.devices or known.get("devices") or _cpu_devices())
+    folder = RunFolder(args.resume) if args.resume else _begin(args)
+    if folder.read_settings().get("seeds"):
+        _load_data(open_run(folder)[0], folder)  # collected here, once, and not by every seed
+        seeds.train_all(folder)
+    else:
+        train_folder(folder)
+    training, _ = open_run(folder)
+    draw(folder, training)
+    for each in seed_folders(folder):
+        last = [row for row in each.metrics.rows() if "return" in row][-1]
+        print(f"{each.path}: return {last['return']:.2f} (greedy {last['greedy_return']:.2f})")
+    print(f"learning curve: {folder.curve}")
+
+
+def train_folder(folder: RunFolder) -> None:
+    """Trains the run that a folder describes, from wherever it stands."""
+    training, settings = open_run(folder)
+    mesh = _mesh(settings["devices"])
+    steps = _load_data(training, folder)
+
+    def keep_config(row: dict) -> None:
+        folder.operative_config.write_text(gin.operative_config_str())
+
+    listeners: list[Callable[[dict], None]] = [keep_config, tensorboard(folder.path)]
+    if settings["wandb"]:
+        listeners.append(wandb(settings["wandb"], folder.path))
+    try:
+        train(training, steps, folder, seed=settings["seed"], listeners=tuple(listeners), mesh=mesh)
+    except Interrupted as stop:
+        draw(folder, training)
+        raise KeyboardInterrupt(f"{stop}; go on with: rosmo train --resume {folder.path}") from stop
+
+
+def draw(folder: RunFolder, training: Training) -> None:
+    """Draws the learning curve of a run."""
+    reference = envs.references.get(training.environment)
+    rows = [each.metrics.rows() for each in seed_folders(folder)]
+    top = reference.online if reference else None
+    learning_curve(rows, folder.curve, title=folder.path.name, top=top)
+
+
+def _begin(args: argparse.Namespace) -> RunFolder:
+    """Checks everything that can be checked, then makes the run's folder (and one for each seed)."""
+    names = args.configs or ["bsuite/rosmo"]
+    training = configs.load(names, args.bind, args.imports)
+    text = gin.config_str()
+    training.learner(training.build_agent())
+    folder = RunFolder(args.folder or Path("runs") / _default_name(names, training))
+    if folder.exists():
+        raise FileExistsError(
+            f"{folder.path} holds a run already: go on with it by --resume {folder.path}, or choose another "
+            "folder with --run"
+        )
+    common = {
+        "imports": [str(Path(name).resolve()) if name.endswith(".py") else name for name in args.imports],
+        "data_dir": str(args.data_dir.resolve()),
+        "wandb": args.wandb,
+    }
+    if args.seeds is None:
+        folder.begin(text, common | {"seed": args.seed, "devices": args.devices or len(jax.devices())})
+        return folder
+    if args.seeds < 1:
+        raise ValueError(f"--seeds must be at least 1, got {args.seeds}")
+    for seed in range(args.seeds):
+        settings = common | {"seed": args.seed + seed, "devices": args.devices or 1}
+        seed_folder(folder.path, seed).begin(text, settings)
+    folder.begin(text, common | {"seeds": args.seeds})
+    return folder
+
+
+def _default_name(names: list[str], training: Training) -> str:
+    agent = Path(names[0]).stem
+    noise = f"-noise{training.noise:g}" if training.noise else ""
+    fraction = f"-data{training.data_fraction:g}" if training.data_fraction != 1 else ""
+    return f"{agent}-{training.environment}{noise}{fraction}"
+
+
+def _load_data(training: Training, folder: RunFolder) -> Trajectory:
+    return load_or_collect(
+        training.environment,
+        data=training.data,
+        root=Path(folder.read_settings()["data_dir"]),
+        noise=training.noise,
+        seed=training.data_seed,
+        fraction=training.data_fraction,
+    )
+
+
+def _cpu_devices() -> int:
+    return min(_MOST_CPU_DEVICES, len(os.sched_getaffinity(0)))
+
+
+def _mesh(devices: int) -> Mesh:
+    if len(jax.devices()) < devices:
+        raise ValueError(
+            f"the run wants {devices} devices, and here are {len(jax.devices())}: pass --devices"
+        )
+    return jax.make_mesh(
+        (devices,), (DATA_AXIS,), devices=jax.devices()[:devices], axis_types=(AxisType.Auto,)
+    )

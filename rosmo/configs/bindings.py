@@ -1,0 +1,156 @@
+"""What tells gin about the registries, reads files and bindings, and explains mistakes in them."""
+
+import difflib
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import gin
+
+from rosmo import agents, networks, operators, regularizers
+from rosmo.agents import LatentAgent
+from rosmo.codec import Codec
+from rosmo.learner import Learner, adamw
+from rosmo.model import latent_model
+from rosmo.train import Training
+
+_HERE = Path(__file__).parent
+_ENGINE = {
+    "adamw": adamw,
+    "codec": Codec,
+    "latent_agent": LatentAgent,
+    "latent_model": latent_model,
+    "learner": Learner,
+    "train": Training,
+}
+_exposed: dict[str, Callable[..., Any]] = {}
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be what its author meant."""
+
+
+def packaged() -> list[str]:
+    """Returns the names of the configurations that come with the library."""
+    return sorted(str(path.relative_to(_HERE).with_suffix("")) for path in _HERE.glob("*/*.gin"))
+
+
+def exposed() -> dict[str, Callable[..., Any]]:
+    """Tells gin about every registered part, those registered since the last call too, and returns them.
+
+    Operators, regularizers and networks go by their own names; an agent called `mzu` is `mzu_agent`, as an
+    operator may have the same name.
+    """
+    parts = {name: ("rosmo", part) for name, part in _ENGINE.items()}
+    for room in (operators, regularizers, networks):
+        kind = room.__name__.rpartition(".")[2]
+        parts |= {name: (kind, room.get(name)) for name in room.names()}
+    parts |= {f"{name}_agent": ("agents", agents.get(name)) for name in agents.names()}
+    for name, (module, part) in parts.items():
+        if name not in _exposed:
+            gin.register(name, module=module)(part)
+            _exposed[name] = part
+    return _exposed
+
+
+def load(
+    configs: Sequence[str] = (), bindings: Sequence[str] = (), imports: Sequence[str] = (), *, text: str = ""
+) -> Training:
+    """Returns the training that configurations describe; later ones and bindings override earlier ones.
+
+    Args:
+        configs: packaged names such as "bsuite/rosmo", or paths of gin files.
+        bindings: gin bindings such as "operator = @mcts".
+        imports: modules or files to import first, which register parts of their own.
+        text: a whole configuration, as an earlier run wrote it down.
+    """
+    for module in imports:
+        import_module(module)
+    exposed()
+    gin.clear_config()
+    gin.add_config_file_search_path(str(_HERE))
+    files = [_find(config) for config in configs]
+    try:
+        gin.parse_config(text)
+        for file in files:
+            gin.parse_config_file(file, print_includes_and_imports=False)
+        gin.parse_config(list(bindings))
+        gin.finalize()
+        _refuse_unused([text, *bindings, *(raw for file in files for raw in _texts(file))])
+        return gin.get_configurable("train")()
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(_explain(str(error))) from error
+
+
+def _find(config: str) -> str:
+    for path in (_HERE / f"{config}.gin", Path(config), Path(f"{config}.gin")):
+        if path.is_file():
+            return str(path)
+    near = _nearest(config, packaged())
+    raise ConfigError(
+        f"there is no configuration {config!r}, neither packaged nor as a file.{near} Packaged are: "
+        f"{', '.join(packaged())}."
+    )
+
+
+def import_module(module: str) -> None:
+    """Imports a module by name, or a file by its path."""
+    try:
+        if module.endswith(".py"):
+            sys.path.insert(0, str(Path(module).resolve().parent))
+            importlib.import_module(Path(module).stem)
+        else:
+            sys.path.insert(0, "")
+            importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"cannot import {module!r}: {error}") from error
+
+
+def _texts(file: str) -> Iterator[str]:
+    """Yields a gin file as it stands, and those that it includes."""
+    text = Path(file).read_text()
+    yield text
+    for included in re.findall(r"^include '([^']+)'", text, flags=re.MULTILINE):
+        yield from _texts(_find(included.removesuffix(".gin")))
+
+
+def _refuse_unused(texts: Sequence[str]) -> None:
+    """Refuses what gin would pass over in silence: macros and scopes that no text ever refers to."""
+    used = {name for text in texts for name in re.findall(r"%(\w+)", text)}
+    scopes = {name for text in texts for name in re.findall(r"@(\w+)/", text)}
+    for scope, selector in gin.config._CONFIG:  # pyright: ignore[reportAttributeAccessIssue]
+        if selector == "gin.macro" and scope not in used:
+            raise ConfigError(
+                f"nothing uses {scope!r}.{_nearest(scope, used)} There are: {', '.join(sorted(used))}."
+            )
+        if selector != "gin.macro" and scope and scope not in scopes:
+            raise ConfigError(f"nothing refers to the scope of {scope}/{selector}: write it without {scope}/")
+
+
+def _explain(message: str) -> str:
+    """Adds the nearest names to what gin says, in one line."""
+    first = message.strip().strip('"').splitlines()[0]
+    line = re.search(r"In (?:bindings string|file).*", message)
+    where = f" ({line.group(0).strip()})" if line else ""
+    if match := re.search(r"No configurable matching (?:reference )?'@?(?:\w+/)*([\w.]+)", message):
+        return f"there is no part called {match.group(1)!r}.{_nearest(match.group(1), _exposed)}{where}"
+    if match := re.search(r"Configurable '([\w.]+)' doesn't have a parameter named '(\w+)'", message):
+        part = _exposed.get(match.group(1).rpartition(".")[2])
+        settings = list(inspect.signature(part).parameters) if part else []
+        return (
+            f"{match.group(1)} has no setting {match.group(2)!r}.{_nearest(match.group(2), settings)}{where}"
+        )
+    if match := re.search(r"No bindings specified for '(\w+)/gin.macro'", message):
+        return f"%{match.group(1)} is used, but nothing says what {match.group(1)} is"
+    return first + where
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
+    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""

@@ -1,0 +1,52 @@
+"""Pictures of training runs."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+
+def learning_curve(
+    runs: Sequence[Sequence[Mapping[str, float]]], path: Path, *, title: str, top: float | None = None
+) -> None:
+    """Draws the returns of one or several seeds over updates: a line each, and the mean of several.
+
+    Args:
+        runs: the metrics of each seed, as rows; those with a `return` are drawn.
+        path: where the picture goes.
+        title: what it is of.
+        top: the score of the online agent, as a dashed line.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    curves = [curve for curve in map(_curve, runs) if curve[0].size]
+    if not curves:
+        return
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = FigureCanvasAgg(figure).figure.add_subplot()
+    single = len(curves) == 1
+    for steps, returns, stderr in curves:
+        axes.plot(steps, returns, color="C0", alpha=1 if single else 0.3, linewidth=2 if single else 1)
+        if single:
+            axes.fill_between(steps, returns - stderr, returns + stderr, color="C0", alpha=0.2, linewidth=0)
+    if not single:
+        steps = sorted(set.intersection(*(set(steps) for steps, _, _ in curves)))
+        mean = [np.mean([returns[list(own).index(step)] for own, returns, _ in curves]) for step in steps]
+        axes.plot(steps, mean, color="C0", linewidth=2.5, label=f"mean of {len(curves)} seeds")
+    if top is not None:
+        axes.axhline(top, color="C1", linestyle="--", label=f"online DQN ({top:g})")
+    if top is not None or not single:
+        axes.legend(loc="lower right", frameon=False)
+    axes.set(xlabel="updates", ylabel="episode return", title=title)
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}k" if x else "0")
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=120)
+
+
+def _curve(rows: Sequence[Mapping[str, float]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    evaluated = [row for row in rows if "return" in row]
+    columns = ("step", "return", "return_stderr")
+    steps, returns, stderr = (np.array([row.get(name, 0.0) for row in evaluated]) for name in columns)
+    return steps, returns, stderr

@@ -1,0 +1,109 @@
+"""The folder of a training run: its configuration, metrics, checkpoints, picture and versions."""
+
+import csv
+import importlib.metadata
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_PACKAGES = ("rosmo", "jax", "jaxlib", "equinox", "optax", "mctx", "numpy", "gin-config", "bsuite")
+
+
+class RunFolder:
+    """Paths inside a run folder, and the small files that describe it."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.config = path / "config.gin"
+        self.operative_config = path / "operative_config.gin"
+        self.settings = path / "settings.json"
+        self.checkpoints = path / "checkpoints"
+        self.curve = path / "learning_curve.png"
+        self.metrics = MetricsTable(path / "metrics.csv")
+
+    def exists(self) -> bool:
+        """Whether a run was begun here."""
+        return self.settings.exists()
+
+    def begin(self, config: str, settings: Mapping) -> None:
+        """Writes down what is about to run."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        _write(self.config, config)
+        _write(self.path / "versions.json", json.dumps(versions(), indent=2))
+        _write(self.settings, json.dumps(dict(settings), indent=2))  # last: its presence means a run
+
+    def read_settings(self) -> dict:
+        """Returns what `begin` was given."""
+        if not self.exists():
+            raise FileNotFoundError(f"{self.path} is no run: it has no {self.settings.name}")
+        return json.loads(self.settings.read_text())
+
+
+class MetricsTable:
+    """A table on disk that rows are appended to, each with a step."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._columns: list[str] | None = None
+
+    def append(self, row: Mapping[str, float]) -> None:
+        """Adds a row; cells that it leaves out are empty, and columns that it brings are added."""
+        if self._columns is None:
+            self._columns = self._existing_columns()
+        if new := [name for name in row if name not in self._columns]:
+            self._columns += new
+            self._rewrite(self.rows())
+        with self.path.open("a", newline="") as file:
+            csv.DictWriter(file, self._columns).writerow(row)
+
+    def rows(self) -> list[dict[str, float]]:
+        """Returns all complete rows; empty cells are left out."""
+        if not self.path.exists():
+            return []
+        with self.path.open(newline="") as file:
+            whole = [line for line in file if line.endswith("\n")]  # a row may be cut off by a kill
+        return [
+            {name: float(cell) for name, cell in row.items() if cell not in ("", None)}
+            for row in csv.DictReader(whole)
+            if None not in row.values()
+        ]
+
+    def truncate(self, step: int) -> None:
+        """Drops what was logged after a step, which a resumed run will log again."""
+        self._columns = self._existing_columns()
+        if self._columns:
+            self._rewrite([row for row in self.rows() if row["step"] <= step])
+
+    def _rewrite(self, rows: Sequence[Mapping[str, float]]) -> None:
+        temporary = self.path.with_suffix(".tmp")
+        with temporary.open("w", newline="") as file:
+            writer = csv.DictWriter(file, self._columns or [])
+            writer.writeheader()
+            writer.writerows({**row, "step": int(row["step"])} for row in rows)
+        os.replace(temporary, self.path)
+
+    def _existing_columns(self) -> list[str]:
+        if not self.path.exists():
+            return []
+        header = self.path.read_text().splitlines()[:1]
+        return header[0].split(",") if header else []
+
+
+def versions() -> dict[str, str]:
+    """Returns the versions of Python and of the packages that a result hangs on."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def _write(path: Path, text: str) -> None:
+    """Writes a file whole or not at all."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text)
+    os.replace(temporary, path)

@@ -1,0 +1,238 @@
+"""A training run: data, learner, periodic evaluation, and a folder that can be resumed exactly."""
+
+import dataclasses
+import functools
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import numpy as np
+
+from rosmo import envs
+from rosmo.agents import Agent
+from rosmo.checkpoint import Checkpoints
+from rosmo.data import HostSampler, window_sampler
+from rosmo.evaluate import Evaluator, summarise
+from rosmo.learner import Learner, TrainState
+from rosmo.model import latent_model
+from rosmo.progress import show
+from rosmo.run import RunFolder
+from rosmo.types import Metrics, Trajectory
+
+_EVALUATION_SEED = 2**30  # seeds of evaluations count from here, apart from those of training
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """What to train, on what, and for how long.
+
+    Args:
+        environment: registered name; the agent is evaluated there, without noise.
+        agent: builds the agent from what builds its model.
+        model: builds a model from a key, an observation shape and a number of actions.
+        learner: builds the learner from an agent.
+        noise: probability that an action was replaced while the data was collected.
+        data: RLDS directory; where not given, data of `environment` is collected once and kept.
+        data_seed: seed of the collection, and of the choice of episodes.
+        data_fraction: share of the episodes to train on.
+        num_updates: updates of the whole run.
+        log_every: updates between two rows of metrics.
+        eval_every: updates between two evaluations; a multiple of `log_every`.
+        eval_episodes: episodes of an evaluation.
+        checkpoint_every: updates between two checkpoints; a multiple of `log_every`.
+        device_bytes: a data set up to this size is put on the device; a larger one stays in host memory.
+    """
+
+    environment: str
+    agent: Callable[..., Agent]
+    model: Callable[..., Any] = latent_model
+    learner: Callable[..., Learner] = Learner
+    noise: float = 0.0
+    data: str | None = None
+    data_seed: int = 0
+    data_fraction: float = 1.0
+    num_updates: int = 15_000
+    log_every: int = 1_000
+    eval_every: int = 1_000
+    eval_episodes: int = 32
+    checkpoint_every: int = 1_000
+    device_bytes: int = 2**31
+
+    def __post_init__(self):
+        for name in ("num_updates", "log_every", "eval_every", "eval_episodes", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("eval_every", "checkpoint_every"):
+            if getattr(self, name) % self.log_every:
+                raise ValueError(
+                    f"{name} must be a multiple of log_every, got {getattr(self, name)} and {self.log_every}"
+                )
+        envs.get(self.environment)
+
+    def build_agent(self) -> Agent:
+        """Returns the agent for the environment's observations and actions."""
+        environment = envs.make(self.environment, seed=0)
+        shape, actions = envs.observation_shape(environment), envs.number_of_actions(environment)
+        return self.agent(functools.partial(self.model, observation_shape=shape, num_actions=actions))
+
+    def build_evaluator(self, agent: Agent, episodes: int | None = None) -> Evaluator:
+        """Returns what plays the agent in the environment."""
+        make = lambda seed: envs.make(self.environment, seed=seed)  # noqa: E731
+        return Evaluator(agent, make, episodes=self.eval_episodes if episodes is None else episodes)
+
+
+class Interrupted(Exception):
+    """A run that was stopped, with its state saved."""
+
+
+def train(
+    training: Training,
+    steps: Trajectory,
+    folder: RunFolder,
+    *,
+    seed: int,
+    listeners: tuple[Callable[[dict], None], ...] = (),
+    **learner_settings: Any,
+) -> TrainState:
+    """Trains from the newest checkpoint of `folder`, or from the beginning, to the last update.
+
+    The same seed gives the same parameters, through any number of stops: everything random hangs on the seed
+    and the step, and calls to the learner begin at the same steps.
+
+    Args:
+        training: what to do.
+        steps: the data set, `[N]`, episodes one after the other.
+        folder: where metrics and checkpoints go.
+        seed: of parameters, batches and evaluations.
+        listeners: called with each row of metrics.
+        **learner_settings: passed on to the learner, such as its `mesh`.
+    """
+    agent = training.build_agent()
+    learner = training.learner(agent, **learner_settings)
+    advance = _advancer(training, agent, learner, steps)
+    checkpoints = Checkpoints(folder.checkpoints)
+    state = learner.init(jax.random.key(seed))
+    if checkpoints.latest is not None:
+        state = checkpoints.restore(state)
+    folder.metrics.truncate(int(state.step))
+    loop = _Loop(training, advance, training.build_evaluator(agent), checkpoints, folder, seed, listeners)
+    try:
+        with _stop_signals() as stopped:
+            return loop.run(state, stopped)
+    finally:
+        checkpoints.close()
+
+
+class _Loop:
+    """The steps between two rows of metrics, repeated."""
+
+    def __init__(self, training, advance, evaluator, checkpoints, folder, seed, listeners):
+        self.training: Training = training
+        self.advance: Callable[[TrainState, int], tuple[TrainState, Metrics]] = advance
+        self.evaluator: Evaluator = evaluator
+        self.checkpoints: Checkpoints = checkpoints
+        self.folder: RunFolder = folder
+        self.seed: int = seed
+        self.listeners = listeners
+
+    def run(self, state: TrainState, stopped: list[int]) -> TrainState:
+        total, step = self.training.num_updates, int(state.step)
+        progress = show(total, self.training.environment, unit="updates", done=step)
+        try:
+            if step == 0:
+                self._log({"step": 0, **self._evaluate(state, 0)})
+            while step < total:
+                count = min(self.training.log_every, total - step)
+                state, row = self._updates(state, count)
+                step += count
+                if step % self.training.eval_every == 0 or step == total:
+                    row |= self._evaluate(state, step)
+                self._log(row)
+                progress.advance(count, _note(row))
+                if step % self.training.checkpoint_every == 0 or step == total or stopped:
+                    self.checkpoints.save(state)
+                if stopped and step < total:
+                    raise Interrupted(f"stopped after {step:,} of {total:,} updates, which are saved")
+        finally:
+            progress.close()
+        return state
+
+    def _updates(self, state: TrainState, count: int) -> tuple[TrainState, dict[str, float]]:
+        start = time.perf_counter()
+        state, metrics = self.advance(state, count)
+        means = {name: float(np.mean(values)) for name, values in jax.device_get(metrics).items()}
+        seconds = time.perf_counter() - start
+        if not np.isfinite(means["loss"]):
+            raise FloatingPointError(
+                f"the loss is {means['loss']} in the {count} updates before {int(state.step)}: lower "
+                "learning_rate, or look for extreme values in the data; earlier checkpoints are kept"
+            )
+        return state, {"step": int(state.step), "updates_per_second": count / seconds, **means}
+
+    def _evaluate(self, state: TrainState, step: int) -> dict[str, float]:
+        sampled = summarise(self.evaluator(state.params, _EVALUATION_SEED + self.seed + step))
+        greedy = summarise(self.evaluator(state.params, _EVALUATION_SEED + self.seed + step, greedy=True))
+        row = {"return": sampled.mean, "return_stderr": sampled.stderr, "greedy_return": greedy.mean}
+        if self.training.environment in envs.references:
+            row["normalised"] = float(
+                envs.normalised_score(self.training.environment, np.float64(sampled.mean))
+            )
+        return row
+
+    def _log(self, row: dict[str, float]) -> None:
+        self.folder.metrics.append(row)
+        for listener in self.listeners:
+            listener(row)
+
+
+def _advancer(
+    training: Training, agent: Agent, learner: Learner, steps: Trajectory
+) -> Callable[[TrainState, int], tuple[TrainState, Metrics]]:
+    """Returns what takes a number of updates, on data kept on the device or in host memory."""
+    environment = envs.make(training.environment, seed=0)
+    shape = envs.observation_shape(environment)
+    if steps.observation.shape[1:] != shape:
+        raise ValueError(
+            f"the data set's observations have the shape {list(steps.observation.shape[1:])}, those of "
+            f"{training.environment!r} {list(shape)}: train on data of the same environment"
+        )
+    settings = {"window": agent.window, "num_actions": envs.number_of_actions(environment)}
+    if sum(x.nbytes for x in jax.tree.leaves(steps)) <= training.device_bytes:
+        source = learner.place(window_sampler(steps, **settings))
+        return lambda state, count: learner.update_many(state, source, count)
+    sampler = HostSampler(steps, **settings)
+
+    def advance(state: TrainState, count: int) -> tuple[TrainState, Metrics]:
+        rows, key = [], jax.device_get(state.key)
+        keys_of_step = jax.jit(functools.partial(learner.draw_keys, key))
+        for batch in sampler.batches(keys_of_step, int(state.step), count):
+            state, metrics = learner.update(state, batch)
+            rows.append(metrics)
+        return state, jax.tree.map(lambda *x: np.stack(jax.device_get(x)), *rows)
+
+    return advance
+
+
+def _note(row: dict[str, float]) -> str:
+    return f"loss {row['loss']:.3f}" + (f", return {row['return']:.2f}" if "return" in row else "")
+
+
+@contextmanager
+def _stop_signals() -> Iterator[list[int]]:
+    """Notes the first Ctrl-C or SIGTERM, so that a run stops between updates; a second one stops it hard."""
+    received: list[int] = []
+
+    def note(number: int, frame: Any) -> None:
+        received.append(number)
+        for caught in before:
+            signal.signal(caught, before[caught])
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
