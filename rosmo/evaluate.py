@@ -7,7 +7,7 @@ import dm_env
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 from scipy import stats
 
 from rosmo.agents import Agent
@@ -56,7 +56,7 @@ class Evaluator:
         self._parallel = min(episodes, environments)
         static = eqx.partition(eqx.filter_eval_shape(agent.init, jax.random.key(0)), _is_array)[1]
 
-        def act(arrays: Params, seed: int, time: int, observation: Any, greedy: bool) -> Any:
+        def act(arrays: Params, seed: Any, time: Any, observation: Any, greedy: bool) -> Any:
             key = jax.random.fold_in(jax.random.key(seed), time)
             return agent.act(eqx.combine(arrays, static), key, observation, greedy=greedy)
 
@@ -96,7 +96,7 @@ class _Player:
         self.returns: list[float] = []
         self._begin()
 
-    def step(self, action: Integer[Any, ""]) -> None:
+    def step(self, action: Any) -> None:
         if not self.left:
             return
         timestep = self._environment.step(int(action))

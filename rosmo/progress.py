@@ -2,13 +2,14 @@
 
 import sys
 import time
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tqdm import tqdm
 
 _SECONDS_BETWEEN_LINES = 20.0
 
 
+@runtime_checkable
 class Progress(Protocol):
     """Work that advances towards a total."""
 

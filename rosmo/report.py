@@ -7,7 +7,7 @@ import numpy as np
 
 
 def learning_curve(
-    runs: Sequence[Sequence[Mapping[str, float]]], path: Path, *, title: str, top: float | None = None
+    runs: Sequence[Sequence[Mapping[str, float | int]]], path: Path, *, title: str, top: float | None = None
 ) -> None:
     """Draws the returns of one or several seeds over updates: a line each, and the mean of several.
 
@@ -45,7 +45,7 @@ def learning_curve(
     figure.savefig(path, dpi=120)
 
 
-def _curve(rows: Sequence[Mapping[str, float]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _curve(rows: Sequence[Mapping[str, float | int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     evaluated = [row for row in rows if "return" in row]
     columns = ("step", "return", "return_stderr")
     steps, returns, stderr = (np.array([row.get(name, 0.0) for row in evaluated]) for name in columns)

@@ -48,7 +48,7 @@ class MetricsTable:
         self.path = path
         self._columns: list[str] | None = None
 
-    def append(self, row: Mapping[str, float]) -> None:
+    def append(self, row: Mapping[str, float | int]) -> None:
         """Adds a row; cells that it leaves out are empty, and columns that it brings are added."""
         if self._columns is None:
             self._columns = self._existing_columns()
@@ -58,7 +58,7 @@ class MetricsTable:
         with self.path.open("a", newline="") as file:
             csv.DictWriter(file, self._columns).writerow(row)
 
-    def rows(self) -> list[dict[str, float]]:
+    def rows(self) -> list[dict[str, float | int]]:
         """Returns all complete rows; empty cells are left out."""
         if not self.path.exists():
             return []
@@ -76,7 +76,7 @@ class MetricsTable:
         if self._columns:
             self._rewrite([row for row in self.rows() if row["step"] <= step])
 
-    def _rewrite(self, rows: Sequence[Mapping[str, float]]) -> None:
+    def _rewrite(self, rows: Sequence[Mapping[str, float | int]]) -> None:
         temporary = self.path.with_suffix(".tmp")
         with temporary.open("w", newline="") as file:
             writer = csv.DictWriter(file, self._columns or [])

@@ -160,7 +160,7 @@ class _Loop:
             progress.close()
         return state
 
-    def _updates(self, state: TrainState, count: int) -> tuple[TrainState, dict[str, float]]:
+    def _updates(self, state: TrainState, count: int) -> tuple[TrainState, dict[str, float | int]]:
         start = time.perf_counter()
         state, metrics = self.advance(state, count)
         means = {name: float(np.mean(values)) for name, values in jax.device_get(metrics).items()}
@@ -172,7 +172,7 @@ class _Loop:
             )
         return state, {"step": int(state.step), "updates_per_second": count / seconds, **means}
 
-    def _evaluate(self, state: TrainState, step: int) -> dict[str, float]:
+    def _evaluate(self, state: TrainState, step: int) -> dict[str, float | int]:
         sampled = summarise(self.evaluator(state.params, _EVALUATION_SEED + self.seed + step))
         greedy = summarise(self.evaluator(state.params, _EVALUATION_SEED + self.seed + step, greedy=True))
         row = {"return": sampled.mean, "return_stderr": sampled.stderr, "greedy_return": greedy.mean}
@@ -182,7 +182,7 @@ class _Loop:
             )
         return row
 
-    def _log(self, row: dict[str, float]) -> None:
+    def _log(self, row: dict[str, float | int]) -> None:
         self.folder.metrics.append(row)
         for listener in self.listeners:
             listener(row)
@@ -216,7 +216,7 @@ def _advancer(
     return advance
 
 
-def _note(row: dict[str, float]) -> str:
+def _note(row: dict[str, float | int]) -> str:
     return f"loss {row['loss']:.3f}" + (f", return {row['return']:.2f}" if "return" in row else "")
 
 

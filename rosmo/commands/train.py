@@ -1,6 +1,7 @@
 """Trains an agent on a data set and evaluates it in the environment; collects the data if there is none."""
 
 import argparse
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -49,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Begins a run, or goes on with one."""
     known = RunFolder(args.resume).read_settings() if args.resume else {}
-    # Before JAX wakes up. It concerns a CPU alone.
-    jax.config.update("jax_num_cpu_devices", args.devices or known.get("devices") or _cpu_devices())
+    with contextlib.suppress(RuntimeError):  # JAX is awake already, and keeps the devices that it has
+        jax.config.update("jax_num_cpu_devices", args.devices or known.get("devices") or _cpu_devices())
     folder = RunFolder(args.resume) if args.resume else _begin(args)
     if folder.read_settings().get("seeds"):
         _load_data(open_run(folder)[0], folder)  # collected here, once, and not by every seed

@@ -1,5 +1,6 @@
 """What tells gin about the registries, reads files and bindings, and explains mistakes in them."""
 
+import contextlib
 import difflib
 import importlib
 import inspect
@@ -68,24 +69,24 @@ def load(
         imports: modules or files to import first, which register parts of their own.
         text: a whole configuration, as an earlier run wrote it down.
     """
+    gin.clear_config()
     for module in imports:
         import_module(module)
     exposed()
-    gin.clear_config()
     gin.add_config_file_search_path(str(_HERE))
     files = [_find(config) for config in configs]
-    try:
+    with _explained("the configuration of the run"):
         gin.parse_config(text)
-        for file in files:
+    for file in files:
+        with _explained(file):
             gin.parse_config_file(file, print_includes_and_imports=False)
-        gin.parse_config(list(bindings))
+    for binding in bindings:
+        with _explained(f"binding {binding!r}"):
+            gin.parse_config(binding)
+    with _explained("the configuration"):
         gin.finalize()
         _refuse_unused([text, *bindings, *(raw for file in files for raw in _texts(file))])
         return gin.get_configurable("train")()
-    except ConfigError:
-        raise
-    except Exception as error:
-        raise ConfigError(_explain(str(error))) from error
 
 
 def _find(config: str) -> str:
@@ -133,22 +134,27 @@ def _refuse_unused(texts: Sequence[str]) -> None:
             raise ConfigError(f"nothing refers to the scope of {scope}/{selector}: write it without {scope}/")
 
 
+@contextlib.contextmanager
+def _explained(where: str) -> Iterator[None]:
+    """Turns what gin says into one sentence with the nearest names."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{where}: {_explain(str(error))}") from error
+
+
 def _explain(message: str) -> str:
-    """Adds the nearest names to what gin says, in one line."""
-    first = message.strip().strip('"').splitlines()[0]
-    line = re.search(r"In (?:bindings string|file).*", message)
-    where = f" ({line.group(0).strip()})" if line else ""
     if match := re.search(r"No configurable matching (?:reference )?'@?(?:\w+/)*([\w.]+)", message):
-        return f"there is no part called {match.group(1)!r}.{_nearest(match.group(1), _exposed)}{where}"
+        return f"there is no part called {match.group(1)!r}.{_nearest(match.group(1), _exposed)}"
     if match := re.search(r"Configurable '([\w.]+)' doesn't have a parameter named '(\w+)'", message):
         part = _exposed.get(match.group(1).rpartition(".")[2])
         settings = list(inspect.signature(part).parameters) if part else []
-        return (
-            f"{match.group(1)} has no setting {match.group(2)!r}.{_nearest(match.group(2), settings)}{where}"
-        )
+        return f"{match.group(1)} has no setting {match.group(2)!r}.{_nearest(match.group(2), settings)}"
     if match := re.search(r"No bindings specified for '(\w+)/gin.macro'", message):
         return f"%{match.group(1)} is used, but nothing says what {match.group(1)} is"
-    return first + where
+    return (message.strip().strip('"').splitlines() or ["cannot be read"])[0]
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:

@@ -1,0 +1,52 @@
+import jax
+import numpy as np
+import pytest
+
+from rosmo import Learner
+from rosmo.checkpoint import Checkpoints
+from tests.test_learner import KEY, assert_close, make_agent, make_source
+
+
+@pytest.fixture(scope="module")
+def trained():
+    learner = Learner(make_agent(), batch_size=8)
+    state, _ = learner.update_many(learner.init(KEY), make_source(make_agent()), 3)
+    return learner, state
+
+
+def test_a_state_comes_back_bit_for_bit(trained, tmp_path):
+    learner, state = trained
+    checkpoints = Checkpoints(tmp_path / "ck")
+    assert checkpoints.latest is None
+    checkpoints.save(state)
+    checkpoints.close()
+    again = Checkpoints(tmp_path / "ck")
+    assert again.latest == 3
+    restored = again.restore(learner.init(jax.random.key(9)))
+    assert_close(restored, state)
+    assert restored.params.networks.dynamics.from_action.dtype == np.float32
+    again.close()
+
+
+def test_what_was_cut_off_is_not_seen_and_what_is_damaged_is_named(trained, tmp_path):
+    learner, state = trained
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(state)
+    checkpoints.close()
+    (tmp_path / "7.orbax-checkpoint-tmp-1").mkdir()
+    damaged = max(
+        (path for path in (tmp_path / "3").rglob("*") if path.is_file()), key=lambda p: p.stat().st_size
+    )
+    damaged.write_bytes(damaged.read_bytes()[:-200])
+    again = Checkpoints(tmp_path)
+    assert again.latest == 3
+    with pytest.raises(ValueError, match=r"/3 cannot be restored"):
+        again.restore(learner.init(KEY))
+    again.close()
+
+
+def test_an_empty_folder_has_nothing_to_restore(trained, tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    with pytest.raises(FileNotFoundError, match="no complete checkpoint"):
+        checkpoints.restore(trained[0].init(KEY))
+    checkpoints.close()

@@ -1,0 +1,135 @@
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rosmo import configs, operators, regularizers
+from rosmo.agents import LatentAgent
+from rosmo.configs import ConfigError
+
+AGENTS = ("behavior", "mzu", "mzu_q", "one_step", "rosmo", "sampled_rosmo")
+ENVIRONMENTS = {"catch": (10, 5), "cartpole": (1, 6), "mountain_car": (1, 3)}
+
+
+def build(*names: str, bind=()) -> LatentAgent:
+    agent = configs.load(names, bind).build_agent()
+    assert isinstance(agent, LatentAgent)
+    return agent
+
+
+def test_every_packaged_file_is_an_agent_or_an_environment():
+    expected = [f"bsuite/{name}" for name in ("base", *AGENTS, *ENVIRONMENTS)]
+    assert configs.packaged() == sorted(expected)
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS)
+@pytest.mark.parametrize("agent", AGENTS)
+def test_every_agent_builds_for_every_environment(agent, environment):
+    training = configs.load([f"bsuite/{agent}", f"bsuite/{environment}"])
+    assert training.environment == environment
+    built = training.build_agent()
+    model = jax.eval_shape(built.init, jax.random.key(0))
+    observation = jax.ShapeDtypeStruct((2, *ENVIRONMENTS[environment]), np.float32)
+    action = jax.eval_shape(built.act, model, jax.random.key(0), observation)
+    assert action.shape == (2,)
+    training.learner(built)
+
+
+def test_the_values_are_those_of_the_paper():
+    training = configs.load(["bsuite/rosmo"])
+    agent = training.build_agent()
+    assert (agent.unroll_steps, agent.td_steps) == (5, 3)
+    assert (agent.policy_weight, agent.value_weight) == (1.0, 0.25)
+    assert agent.operator.__wrapped__ is operators.one_step
+    [(regularizer, weight)] = agent.regularizers
+    assert (regularizer.__wrapped__, weight) == (regularizers.behavior, 0.2)
+    model = agent.init(jax.random.key(0))
+    assert model.discount == pytest.approx(0.997**4, abs=1e-12)
+    assert model.value_codec.bins == model.reward_codec.bins == 20
+    sizes = [layer.weight.shape[1] for layer in model.networks.representation.mlp.layers]
+    assert sizes == [64, 64, 32]
+    assert model.networks.dynamics.from_state.weight.shape == (32, 256)
+    learner = training.learner(agent)
+    assert (learner.batch_size, learner.target_update_interval) == (128, 200)
+
+
+def test_one_line_swaps_a_part():
+    assert build("bsuite/rosmo", bind=["operator = @mcts"]).operator.__wrapped__ is operators.mcts
+    assert build("bsuite/rosmo", bind=["regularizers = ()"]).regularizers == ()
+    exponential = build("bsuite/rosmo", bind=["regularizers = ((@behavior_exp, 0.5),)"]).regularizers
+    assert exponential[0][0].__wrapped__ is regularizers.behavior_exp
+    model = build("bsuite/rosmo", bind=["dynamics = (16,)", "bins = 30"]).init(jax.random.key(0))
+    assert model.networks.dynamics.from_state.weight.shape == (32, 16)
+    assert model.value_codec.bins == 30
+
+
+def test_a_setting_reaches_the_part_that_is_called():
+    agent = build("bsuite/mzu", bind=["num_simulations = 2"])
+    model = agent.init(jax.random.key(0))
+    root = model.root(model.encode(jnp.zeros((1, 10, 5))))
+    from rosmo.model import recurrent_fn
+
+    improvement = agent.operator(model, jax.random.key(0), root, recurrent_fn)
+    assert improvement.search_tree.node_visits.shape == (1, 3)  # the root and two simulations
+
+
+@pytest.mark.parametrize(
+    ("binding", "message"),
+    [
+        ("operater = @mcts", "nothing uses 'operater'. Did you mean 'operator'"),
+        ("operator = @mctss", "there is no part called 'mctss'. Did you mean 'mcts'"),
+        ("adamw.learning_rat = 1.0", "adamw has no setting 'learning_rat'. Did you mean 'learning_rate'"),
+        ("adam.learning_rate = 1.0", "there is no part called 'adam'. Did you mean 'adamw'"),
+        ("train.num_updates = %updates", "%updates is used, but nothing says what updates is"),
+        ("here/train.num_updates = 3", "nothing refers to the scope of here/"),
+        ("num_updates = ", "binding 'num_updates = ': "),
+        ("num_updates = 0", "num_updates must be at least 1, got 0"),
+        ("train.eval_every = 1", "eval_every must be a multiple of log_every"),
+        ("environment = 'cach'", "there is no environment 'cach'. Did you mean 'catch'"),
+    ],
+)
+def test_a_typo_fails_before_any_work_with_the_nearest_names(binding, message):
+    with pytest.raises(ConfigError) as error:
+        configs.load(["bsuite/rosmo"], [binding])
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_an_unknown_file_lists_what_there_is(tmp_path):
+    with pytest.raises(ConfigError, match=r"no configuration 'bsuite/rosmoo'.*Did you mean 'bsuite/rosmo'"):
+        configs.load(["bsuite/rosmoo"])
+
+
+def test_a_file_of_ones_own_builds_on_packaged_ones(tmp_path):
+    file = tmp_path / "mine.gin"
+    file.write_text("include 'bsuite/rosmo.gin'\nregularizers = ()\nnum_updates = 77\n")
+    training = configs.load([str(file)])
+    assert training.num_updates == 77
+    assert training.build_agent().regularizers == ()
+
+
+def test_parts_of_ones_own_are_imported(tmp_path, monkeypatch):
+    (tmp_path / "my_parts.py").write_text(
+        "import rosmo.regularizers as r\n"
+        "@r.register('no_penalty')\n"
+        "def no_penalty(positions, *, scale=2.0):\n"
+        "    '''Adds nothing.'''\n"
+        "    return 0 * positions.value\n"
+    )
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    bind = ["regularizers = ((@no_penalty, 1.0),)", "no_penalty.scale = 3.0"]
+    training = configs.load(["bsuite/rosmo"], bind, [str(tmp_path / "my_parts.py")])
+    assert training.build_agent().regularizers[0][0].__name__ == "no_penalty"
+    with pytest.raises(ConfigError, match="cannot import 'no_such_module'"):
+        configs.load(["bsuite/rosmo"], imports=["no_such_module"])
+
+
+def test_a_run_can_be_built_from_the_text_it_wrote_down():
+    import gin
+
+    configs.load(["bsuite/mzu", "bsuite/cartpole"], ["num_simulations = 3"])
+    training = configs.load(text=gin.config_str())
+    assert training.environment == "cartpole"
+    assert gin.query_parameter("mcts.num_simulations") is not None

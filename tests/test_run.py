@@ -1,0 +1,58 @@
+import json
+
+import pytest
+
+from rosmo.report import learning_curve
+from rosmo.run import MetricsTable, RunFolder
+
+
+def test_rows_come_back_with_columns_that_were_added_later(tmp_path):
+    table = MetricsTable(tmp_path / "metrics.csv")
+    table.append({"step": 0, "return": -1.0})
+    table.append({"step": 10, "loss": 0.5})
+    table.append({"step": 20, "loss": 0.25, "return": 1.0})
+    expected = [{"step": 0, "return": -1}, {"step": 10, "loss": 0.5}, {"step": 20, "loss": 0.25, "return": 1}]
+    assert table.rows() == expected
+    assert MetricsTable(table.path).rows() == expected
+
+
+def test_a_row_that_was_cut_off_is_not_read_and_not_kept(tmp_path):
+    table = MetricsTable(tmp_path / "metrics.csv")
+    table.append({"step": 10, "loss": 0.5})
+    table.append({"step": 20, "loss": 0.25})
+    with table.path.open("a") as file:
+        file.write("30,0.1")
+    assert [row["step"] for row in table.rows()] == [10, 20]
+    resumed = MetricsTable(table.path)
+    resumed.truncate(10)
+    resumed.append({"step": 20, "loss": 0.125})
+    assert resumed.rows() == [{"step": 10, "loss": 0.5}, {"step": 20, "loss": 0.125}]
+
+
+def test_a_folder_is_a_run_once_everything_is_written(tmp_path):
+    folder = RunFolder(tmp_path / "deep" / "run")
+    assert not folder.exists()
+    with pytest.raises(FileNotFoundError, match="is no run"):
+        folder.read_settings()
+    folder.begin("a = 1", {"seed": 3})
+    assert folder.exists()
+    assert folder.config.read_text() == "a = 1"
+    assert folder.read_settings() == {"seed": 3}
+    assert json.loads((folder.path / "versions.json").read_text())["jax"].count(".") == 2
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_a_curve_is_drawn_of_one_seed_and_of_several(tmp_path, seeds):
+    rows = [
+        {"step": 0, "return": -1.0, "return_stderr": 0.1},
+        {"step": 5, "loss": 1.0},
+        {"step": 10, "return": 1.0},
+    ]
+    path = tmp_path / "curve.png"
+    learning_curve([rows] * seeds, path, title="a run", top=1.0)
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_nothing_is_drawn_of_nothing(tmp_path):
+    learning_curve([[]], tmp_path / "curve.png", title="empty")
+    assert not (tmp_path / "curve.png").exists()
