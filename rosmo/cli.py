@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 
 _MISTAKES = (ValueError, TypeError, KeyError, OSError, ImportError, FloatingPointError)
+_GIN_ADDS = "\n  In call to configurable"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,7 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except _MISTAKES as error:
         if args.debug:
             raise
-        print(f"rosmo: {error.args[0] if isinstance(error, KeyError) else error}", file=sys.stderr)
+        message = str(error.args[0] if isinstance(error, KeyError) else error)
+        print(f"rosmo: {message.partition(_GIN_ADDS)[0]}", file=sys.stderr)
         return 1
     return 0
 

@@ -25,8 +25,7 @@ def collect_to(
     overwrite: bool = False,
 ) -> None:
     """Trains an online agent and writes every episode of its training to `directory`, with a display."""
-    if directory.exists() and not overwrite:  # before the work, not after it
-        raise FileExistsError(f"{directory} exists already: choose another directory, or overwrite it")
+    rlds.refuse_existing(directory, overwrite)  # before the work, not after it
     progress = None
 
     def on_episode(done: int, total: int, episode_return: float) -> None:

@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from rosmo import envs
 from rosmo.agents import Agent
 from rosmo.checkpoint import Checkpoints
 from rosmo.data import HostSampler, window_sampler
+from rosmo.data.windows import checked_steps
 from rosmo.evaluate import Evaluator, summarise
 from rosmo.learner import Learner, TrainState
 from rosmo.model import latent_model
@@ -74,9 +76,24 @@ class Training:
 
     def build_agent(self) -> Agent:
         """Returns the agent for the environment's observations and actions."""
-        environment = envs.make(self.environment, seed=0)
-        shape, actions = envs.observation_shape(environment), envs.number_of_actions(environment)
+        shape, actions = self.spaces()
         return self.agent(functools.partial(self.model, observation_shape=shape, num_actions=actions))
+
+    def spaces(self) -> tuple[tuple[int, ...], int]:
+        """Returns the environment's observation shape and number of actions."""
+        environment = envs.make(self.environment, seed=0)
+        return envs.observation_shape(environment), envs.number_of_actions(environment)
+
+    def check(self, agent: Agent, steps: Trajectory) -> None:
+        """Refuses a data set that this cannot be trained on."""
+        shape, actions = self.spaces()
+        found = steps.observation.shape[1:]
+        if found != shape:
+            raise ValueError(
+                f"the data set's observations have the shape {list(found)}, those of {self.environment!r} "
+                f"{list(shape)}: train on data of the same environment"
+            )
+        checked_steps(steps, window=agent.window, num_actions=actions)
 
     def build_evaluator(self, agent: Agent, episodes: int | None = None) -> Evaluator:
         """Returns what plays the agent in the environment."""
@@ -112,6 +129,7 @@ def train(
     """
     agent = training.build_agent()
     learner = training.learner(agent, **learner_settings)
+    training.check(agent, steps)
     advance = _advancer(training, agent, learner, steps)
     checkpoints = Checkpoints(folder.checkpoints)
     state = learner.init(jax.random.key(seed))
@@ -192,14 +210,7 @@ def _advancer(
     training: Training, agent: Agent, learner: Learner, steps: Trajectory
 ) -> Callable[[TrainState, int], tuple[TrainState, Metrics]]:
     """Returns what takes a number of updates, on data kept on the device or in host memory."""
-    environment = envs.make(training.environment, seed=0)
-    shape = envs.observation_shape(environment)
-    if steps.observation.shape[1:] != shape:
-        raise ValueError(
-            f"the data set's observations have the shape {list(steps.observation.shape[1:])}, those of "
-            f"{training.environment!r} {list(shape)}: train on data of the same environment"
-        )
-    settings = {"window": agent.window, "num_actions": envs.number_of_actions(environment)}
+    settings = {"window": agent.window, "num_actions": training.spaces()[1]}
     if sum(x.nbytes for x in jax.tree.leaves(steps)) <= training.device_bytes:
         source = learner.place(window_sampler(steps, **settings))
         return lambda state, count: learner.update_many(state, source, count)
@@ -211,7 +222,7 @@ def _advancer(
         for batch in sampler.batches(keys_of_step, int(state.step), count):
             state, metrics = learner.update(state, batch)
             rows.append(metrics)
-        return state, jax.tree.map(lambda *x: np.stack(jax.device_get(x)), *rows)
+        return state, jax.tree.map(lambda *x: jnp.stack(x), *rows)
 
     return advance
 

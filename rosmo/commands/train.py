@@ -54,7 +54,6 @@ def run(args: argparse.Namespace) -> None:
         jax.config.update("jax_num_cpu_devices", args.devices or known.get("devices") or _cpu_devices())
     folder = RunFolder(args.resume) if args.resume else _begin(args)
     if folder.read_settings().get("seeds"):
-        _load_data(open_run(folder)[0], folder)  # collected here, once, and not by every seed
         seeds.train_all(folder)
     else:
         train_folder(folder)
@@ -70,7 +69,7 @@ def train_folder(folder: RunFolder) -> None:
     """Trains the run that a folder describes, from wherever it stands."""
     training, settings = open_run(folder)
     mesh = _mesh(settings["devices"])
-    steps = _load_data(training, folder)
+    steps = _load_data(training, Path(settings["data_dir"]))
 
     def keep_config(row: dict) -> None:
         folder.operative_config.write_text(gin.operative_config_str())
@@ -98,7 +97,12 @@ def _begin(args: argparse.Namespace) -> RunFolder:
     names = args.configs or ["bsuite/rosmo"]
     training = configs.load(names, args.bind, args.imports)
     text = gin.config_str()
-    training.learner(training.build_agent())
+    agent = training.build_agent()
+    batch_size = training.learner(agent).batch_size
+    devices = args.devices or (_most_devices(batch_size) if args.seeds is None else 1)
+    training.learner(agent, mesh=_mesh(devices))
+    if args.seeds is not None and args.seeds < 1:
+        raise ValueError(f"--seeds must be at least 1, got {args.seeds}")
     folder = RunFolder(args.folder or Path("runs") / _default_name(names, training))
     if folder.exists():
         raise FileExistsError(
@@ -110,13 +114,12 @@ def _begin(args: argparse.Namespace) -> RunFolder:
         "data_dir": str(args.data_dir.resolve()),
         "wandb": args.wandb,
     }
+    training.check(agent, _load_data(training, args.data_dir))
     if args.seeds is None:
-        folder.begin(text, common | {"seed": args.seed, "devices": args.devices or len(jax.devices())})
+        folder.begin(text, common | {"seed": args.seed, "devices": devices})
         return folder
-    if args.seeds < 1:
-        raise ValueError(f"--seeds must be at least 1, got {args.seeds}")
     for seed in range(args.seeds):
-        settings = common | {"seed": args.seed + seed, "devices": args.devices or 1}
+        settings = common | {"seed": args.seed + seed, "devices": devices}
         seed_folder(folder.path, seed).begin(text, settings)
     folder.begin(text, common | {"seeds": args.seeds})
     return folder
@@ -129,11 +132,11 @@ def _default_name(names: list[str], training: Training) -> str:
     return f"{agent}-{training.environment}{noise}{fraction}"
 
 
-def _load_data(training: Training, folder: RunFolder) -> Trajectory:
+def _load_data(training: Training, root: Path) -> Trajectory:
     return load_or_collect(
         training.environment,
         data=training.data,
-        root=Path(folder.read_settings()["data_dir"]),
+        root=root,
         noise=training.noise,
         seed=training.data_seed,
         fraction=training.data_fraction,
@@ -142,6 +145,11 @@ def _load_data(training: Training, folder: RunFolder) -> Trajectory:
 
 def _cpu_devices() -> int:
     return min(_MOST_CPU_DEVICES, len(os.sched_getaffinity(0)))
+
+
+def _most_devices(batch_size: int) -> int:
+    """Returns the most devices that a batch divides over."""
+    return max(count for count in range(1, len(jax.devices()) + 1) if batch_size % count == 0)
 
 
 def _mesh(devices: int) -> Mesh:

@@ -16,8 +16,10 @@ import PIL.Image
 import pytest
 import tensorflow_datasets as tfds
 
+import rosmo
 from rosmo import Trajectory
-from rosmo.data import rlds, tfrecord, window_sampler
+from rosmo.data import rlds, window_sampler
+from rosmo.data.rlds import tfrecord, writing
 
 FORMATS = ("array_record", "tfrecord")
 METADATA = {"environment": "catch", "noise": 0.1, "seed": 2**40, "greedy": True}
@@ -107,7 +109,7 @@ def test_values_become_the_types_of_a_trajectory(tmp_path, episodes):
 
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_many_shards_are_read_in_order(tmp_path, episodes, file_format, monkeypatch):
-    monkeypatch.setattr(rlds, "_SHARD_BYTES", 1)
+    monkeypatch.setattr(writing, "_SHARD_BYTES", 1)
     write(tmp_path / "d", iter(episodes), file_format=file_format)
     shards = sorted(path.name for path in (tmp_path / "d").glob("tiny-*"))
     assert shards == [f"tiny-train.{file_format}-0000{i}-of-00005" for i in range(5)]
@@ -138,7 +140,7 @@ for file_format in ("array_record", "tfrecord"):
 print(json.dumps("tensorflow" in sys.modules))
 """
     assert (
-        run(script, tmp_path, env=os.environ | {"PYTHONPATH": str(Path(rlds.__file__).parents[2])}) is False
+        run(script, tmp_path, env=os.environ | {"PYTHONPATH": str(Path(rosmo.__file__).parents[1])}) is False
     )
 
 
@@ -432,7 +434,7 @@ def test_a_data_set_without_steps_is_refused(tmp_path):
 
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_a_fraction_keeps_whole_episodes_in_order(tmp_path, file_format, monkeypatch):
-    monkeypatch.setattr(rlds, "_SHARD_BYTES", 2000)
+    monkeypatch.setattr(writing, "_SHARD_BYTES", 2000)
     rng = np.random.default_rng(4)
     episodes = [dataclasses.replace(episode(rng, 2), reward=np.full(3, i, np.float32)) for i in range(20)]
     write(tmp_path / "d", episodes, file_format=file_format)
@@ -512,7 +514,7 @@ def damage(data, how):
 @pytest.mark.parametrize("how", ["half", "nothing", "flipped", "garbage", "cut", "missing"])
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_a_damaged_shard_is_named(tmp_path, file_format, how, monkeypatch):
-    monkeypatch.setattr(rlds, "_SHARD_BYTES", 150_000)
+    monkeypatch.setattr(writing, "_SHARD_BYTES", 150_000)
     rng = np.random.default_rng(6)
     noise = [episode(rng, 99, shape=(8, 8, 8), dtype="float64") for _ in range(4)]  # does not compress
     write(tmp_path / "d", noise, file_format=file_format)
@@ -660,6 +662,21 @@ def test_what_is_no_data_set_is_never_replaced(tmp_path, episodes):
     assert os.listdir(tmp_path) == ["home"]
 
 
+def test_one_can_ask_before_the_work_whether_a_directory_is_free(tmp_path, episodes, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("home", "empty"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "home" / "thesis.tex").write_text("years of work")
+    write(tmp_path / "d", episodes)
+    for free in (tmp_path / "missing", str(tmp_path / "empty")):
+        rlds.refuse_existing(free, False)
+    rlds.refuse_existing("~/d", True)
+    with pytest.raises(FileExistsError, match="pass overwrite=True to replace it"):
+        rlds.refuse_existing("~/d", False)
+    with pytest.raises(FileExistsError, match="exists and is no data set"):
+        rlds.refuse_existing(tmp_path / "home", True)
+
+
 @pytest.mark.parametrize("error", [RuntimeError, OSError, KeyboardInterrupt])
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_an_interrupted_source_leaves_what_there_was(tmp_path, episodes, file_format, error):
@@ -737,7 +754,7 @@ rlds.write(sys.argv[1], endless(), name="tiny", metadata={}, file_format=sys.arg
 def test_a_killed_writer_leaves_nothing_that_loads(tmp_path, episodes, file_format):
     write(tmp_path / "d", episodes)
     before = contents(tmp_path / "d")
-    environment = os.environ | {"PYTHONPATH": str(Path(rlds.__file__).parents[2])}
+    environment = os.environ | {"PYTHONPATH": str(Path(rosmo.__file__).parents[1])}
     command = [sys.executable, "-c", KILLED, str(tmp_path / "d"), file_format]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as writer:
         assert writer.stdout is not None

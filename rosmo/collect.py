@@ -1,0 +1,169 @@
+"""The BSuite data sets: every episode of an online DQN's training (paper, appendix "BSuite Dataset")."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import dm_env
+import numpy as np
+from jaxtyping import Float
+
+from rosmo import dqn, envs
+from rosmo.dqn import DQNSettings, GreedyPolicy
+from rosmo.types import Trajectory
+
+# Tuned for the paper's average returns as much as for a good last policy: a data set is of use because its
+# behaviour is mixed. Environments that are not here get the defaults; add yours, or pass `settings`.
+SETTINGS: dict[str, DQNSettings] = {
+    "catch": DQNSettings(episodes=2000, n_step=1, steps_per_update=2.0, exploration=0.2),
+    "cartpole": DQNSettings(
+        episodes=1000,
+        n_step=10,
+        reward_scale=0.1,
+        learning_rate=5e-4,
+        steps_per_update=16.0,
+        replay=1_000_000,  # all: where the last episodes alone are kept, it forgets how poles fall
+        exploration=1.0,
+    ),
+    "mountain_car": DQNSettings(
+        episodes=500,
+        n_step=10,
+        observation_scale=(1.0, 10.0, 1.0),  # the speed stays below 0.07
+        reward_scale=0.1,
+        learning_rate=2e-3,
+        replay=20_000,  # long returns of early, aimless driving would spoil the last policy
+    ),
+}
+
+_UPDATES_PER_CALL = 4  # calls cost more than updates do; an episode of catch is due four
+
+
+@dataclass(frozen=True)
+class Collected:
+    """A training on record.
+
+    Attributes:
+        episodes: all of them in order, each with L + 1 steps for L actions, as NumPy arrays.
+        returns: their returns.
+        policy: the greedy policy that the training ended with.
+        settings: what it was made with, ready for JSON.
+    """
+
+    episodes: list[Trajectory]
+    returns: Float[np.ndarray, "episodes"]
+    policy: GreedyPolicy
+    settings: dict[str, Any]
+
+
+def collect(
+    environment: str,
+    *,
+    noise: float = 0.0,
+    seed: int = 0,
+    episodes: int | None = None,
+    settings: DQNSettings | None = None,
+    on_episode: Callable[[int, int, float], None] | None = None,
+) -> Collected:
+    """Trains a DQN in an environment and records every episode; the same arguments give the same data.
+
+    Args:
+        environment: a name from `rosmo.envs.names()`; its actions must be discrete.
+        noise: how often the environment replaces the agent's action by a uniform one; the record has the
+            action that the agent meant.
+        seed: seeds the environment, the network, the exploration and the replay.
+        episodes: length of the training; the settings' by default.
+        settings: of the DQN; those in `SETTINGS` by default.
+        on_episode: called after each episode with the number done, the total and the episode's return.
+    """
+    settings = settings or SETTINGS.get(environment, DQNSettings())
+    if episodes is not None:
+        settings = dataclasses.replace(settings, episodes=episodes)
+    env = envs.make(environment, seed=seed, noise=noise)
+    agent = _Agent(env, settings, seed)
+    record: list[Trajectory] = []
+    for done in range(1, settings.episodes + 1):
+        record.append(_play(env, agent.explore))
+        agent.learn(record[-1])
+        if on_episode:
+            on_episode(done, settings.episodes, float(record[-1].reward.sum()))
+    about = {"environment": environment, "noise": noise, "seed": seed, **dataclasses.asdict(settings)}
+    return Collected(record, _returns(record), agent.policy, about)
+
+
+def greedy_score(
+    collected: Collected, environment: str, *, episodes: int = 10, noise: float = 0.0, seed: int = 10_000
+) -> float:
+    """Returns the mean return of the last greedy policy in fresh episodes, by default without noise."""
+    env = envs.make(environment, seed=seed, noise=noise)
+    return float(_returns([_play(env, collected.policy) for _ in range(episodes)]).mean())
+
+
+class _Agent:
+    """A DQN that acts through a whole episode and then learns, so that its weights reach the host once."""
+
+    def __init__(self, env: dm_env.Environment, settings: DQNSettings, seed: int):
+        self._num_actions = envs.number_of_actions(env)
+        self._settings = settings
+        size = math.prod(envs.observation_shape(env))
+        factors = np.size(settings.observation_scale)
+        if factors not in (1, size):
+            raise ValueError(
+                f"the DQN's observation_scale has {factors} factors for observations of {size} numbers"
+            )
+        self._state = dqn.init(seed, (size, *settings.hidden, self._num_actions))
+        self._replay = dqn.Replay(settings.replay)
+        self._rng = np.random.default_rng(seed)
+        self._episode = 0
+        self._owed = 0.0
+        self.policy = dqn.on_host(self._state.target, settings)
+
+    def explore(self, observation: np.ndarray) -> int:
+        """Acts ε-greedily. The target's weights, an average, make for a steadier policy than the latest."""
+        settings = self._settings
+        decay = self._episode / max(1.0, settings.exploration * settings.episodes)
+        if self._rng.random() < max(settings.epsilon, 1 - (1 - settings.epsilon) * decay):
+            return int(self._rng.integers(self._num_actions))
+        return self.policy(observation)
+
+    def learn(self, episode: Trajectory) -> None:
+        """Takes the updates that the steps of an episode are due."""
+        settings = self._settings
+        self._replay.add(dqn.n_step_transitions(episode, settings))
+        self._owed += (len(episode.action) - 1) / settings.steps_per_update
+        rate = np.float32(settings.learning_rate * (1 - self._episode / settings.episodes))
+        while self._owed >= _UPDATES_PER_CALL:
+            batches = self._replay.sample(self._rng, (_UPDATES_PER_CALL, settings.batch))
+            self._state = dqn.update(self._state, batches, rate, np.float32(settings.target_rate))
+            self._owed -= _UPDATES_PER_CALL
+        self._episode += 1
+        self.policy = dqn.on_host(self._state.target, settings)
+
+
+def _play(env: dm_env.Environment, policy: Callable[[np.ndarray], int]) -> Trajectory:
+    """Plays one episode and returns it in the RLDS convention."""
+    step = env.reset()
+    observations, actions, rewards, discounts = [step.observation], [], [], []
+    while not step.last():
+        actions.append(policy(step.observation))
+        step = env.step(actions[-1])
+        observations.append(step.observation)
+        rewards.append(step.reward)
+        discounts.append(step.discount)
+    observation = np.stack(observations)
+    is_first, is_last = np.zeros((2, len(observations)), bool)
+    is_first[0] = is_last[-1] = True
+    return Trajectory(
+        observation=observation.astype(np.float32) if observation.dtype == np.float64 else observation,
+        action=np.array([*actions, 0], np.int32),
+        reward=np.array([*rewards, 0], np.float32),
+        discount=np.array([*discounts, 0], np.float32),
+        is_first=is_first,
+        is_last=is_last,
+        is_terminal=is_last & (step.discount == 0),
+    )
+
+
+def _returns(episodes: list[Trajectory]) -> Float[np.ndarray, "episodes"]:
+    return np.array([episode.reward.sum(dtype=np.float64) for episode in episodes])

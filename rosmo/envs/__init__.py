@@ -1,0 +1,32 @@
+"""Environments by name: register one of your own from anywhere, and add its reference scores."""
+
+try:
+    import dm_env  # noqa: F401
+except ImportError as error:
+    raise ImportError('environments need dm_env: pip install "rosmo[run]"') from error
+
+from rosmo.envs.base import Reference, make, normalised_score, references, registry
+from rosmo.envs.bsuite import cartpole, catch, mountain_car
+from rosmo.envs.noise import ActionNoise
+from rosmo.envs.specs import number_of_actions, observation_shape
+
+register = registry.register
+get = registry.get
+names = registry.names
+
+__all__ = [
+    "ActionNoise",
+    "Reference",
+    "cartpole",
+    "catch",
+    "get",
+    "make",
+    "mountain_car",
+    "names",
+    "normalised_score",
+    "number_of_actions",
+    "observation_shape",
+    "references",
+    "register",
+    "registry",
+]

@@ -1,0 +1,47 @@
+"""What an environment is, how one is made by name, and the scores that returns are measured against."""
+
+from typing import NamedTuple
+
+import dm_env
+import numpy as np
+from jaxtyping import Float, Shaped
+
+from rosmo.envs.noise import ActionNoise
+from rosmo.registry import Registry
+
+registry = Registry("environment", requires=("seed",))
+
+
+class Reference(NamedTuple):
+    """The mean returns of a random policy and of an online agent."""
+
+    random: float
+    online: float
+
+
+references: dict[str, Reference] = {}
+
+
+def make(name: str, *, seed: int, noise: float = 0.0) -> dm_env.Environment:
+    """Builds the environment called `name`.
+
+    Args:
+        name: a registered name.
+        seed: seeds the environment and its noise, each a stream of its own.
+        noise: how often the agent's action gives way to a uniform one.
+    """
+    environment = registry.get(name)(seed=seed)
+    return ActionNoise(environment, noise, seed) if noise else environment
+
+
+def normalised_score(
+    name: str, returns: Shaped[np.ndarray, "..."] | float | int
+) -> Float[np.ndarray | np.floating, "..."]:
+    """Puts returns on the scale where the random policy has 0 and the online agent 1."""
+    if name not in references:
+        raise KeyError(
+            f"environment {name!r} has no reference scores: set "
+            f"rosmo.envs.references[{name!r}] = Reference(random=…, online=…)"
+        )
+    random, online = references[name]
+    return (np.asarray(returns, np.float64) - random) / (online - random)

@@ -1,0 +1,218 @@
+"""The commands as a user runs them, at a size that takes seconds."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from rosmo.cli import main
+from rosmo.data import rlds
+from rosmo.run import RunFolder
+
+SMALL = [
+    "representation = (8, 6)",
+    "dynamics = (8,)",
+    "prediction = (6,)",
+    "batch_size = 8",
+    "num_updates = 120",
+    "target_update_interval = 4",
+    "train.log_every = 2",
+    "train.eval_every = 20",
+    "train.eval_episodes = 2",
+    "train.checkpoint_every = 2",
+]
+BINDINGS = [part for binding in SMALL for part in ("-p", binding)]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    """A collected data set, made by the command itself."""
+    root = tmp_path_factory.mktemp("data")
+    assert main(["collect", "catch", "--episodes", "30", "--data-dir", str(root)]) == 0
+    return root
+
+
+def rosmo(*arguments, **settings) -> subprocess.Popen:
+    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-m", "rosmo.cli", *map(str, arguments)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen(command, env=environment, **pipes, **settings)
+
+
+def finish(process: subprocess.Popen) -> str:
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    return output
+
+
+def parameters(run: Path) -> list[np.ndarray]:
+    from rosmo.checkpoint import Checkpoints
+    from rosmo.commands.runs import open_run
+
+    training, _ = open_run(RunFolder(run))
+    learner = training.learner(training.build_agent())
+    checkpoints = Checkpoints(run / "checkpoints")
+    state = checkpoints.restore(learner.init(jax.random.key(0)))
+    checkpoints.close()
+    assert int(state.step) == training.num_updates
+    return jax.tree.leaves(jax.device_get((state.params, state.target_params, state.opt_state)))
+
+
+def test_collected_episodes_are_catch(data):
+    steps = rlds.read(data / "catch-noise0-seed0")
+    assert int(steps.is_last.sum()) == 30
+    assert steps.observation.shape == (30 * 10, 10, 5)
+    about = rlds.read_metadata(data / "catch-noise0-seed0")
+    assert (about["environment"], about["noise"], about["seed"]) == ("catch", 0.0, 0)
+
+
+def test_collecting_over_a_data_set_is_refused(data, capsys):
+    assert main(["collect", "catch", "--episodes", "1", "--data-dir", str(data)]) == 1
+    assert "catch-noise0-seed0" in capsys.readouterr().err
+
+
+def test_a_killed_run_resumes_to_the_same_bits(data, tmp_path):
+    """Kills a run at a random moment and compares it with one that was left alone."""
+    whole = rosmo("train", *BINDINGS, "--data-dir", data, "--run", tmp_path / "whole")
+    finish(whole)
+    killed = tmp_path / "killed"
+    process = rosmo("train", *BINDINGS, "--data-dir", data, "--run", killed)
+    while _checkpoints(killed) < 2 and process.poll() is None:
+        time.sleep(0.01)
+    time.sleep(random.uniform(0, 0.5))
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    process = rosmo("train", "--resume", killed)
+    finish(process)
+    for a, b in zip(parameters(tmp_path / "whole"), parameters(killed), strict=True):
+        np.testing.assert_array_equal(a, b)
+    tables = [RunFolder(path).metrics.rows() for path in (tmp_path / "whole", killed)]
+    for row in (row for table in tables for row in table):
+        row.pop("updates_per_second", None)
+    assert tables[0] == tables[1]
+
+
+def _checkpoints(run: Path) -> int:
+    complete = [int(path.name) for path in (run / "checkpoints").glob("*") if path.name.isdigit()]
+    return max(complete, default=-1)
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(data, tmp_path):
+    run = tmp_path / "run"
+    process = rosmo("train", *BINDINGS, "-p", "num_updates = 100_000", "--data-dir", data, "--run", run)
+    deadline = time.monotonic() + 240
+    while _checkpoints(run) < 2 and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, output
+    assert f"go on with: rosmo train --resume {run}" in output
+    assert "Traceback" not in output
+    assert int(RunFolder(run).metrics.rows()[-1]["step"]) == _checkpoints(run)
+
+
+def test_seeds_train_side_by_side_and_are_evaluated_together(data, tmp_path, capsys):
+    run = tmp_path / "run"
+    bindings = [*BINDINGS, "-p", "num_updates = 4"]
+    output = finish(rosmo("train", *bindings, "--seeds", 2, "--data-dir", data, "--run", run))
+    assert "seed1: return" in output
+    assert (run / "learning_curve.png").exists()
+    assert main(["evaluate", str(run), "--episodes", "3", "--json"]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert [row["policy"] for row in scores["scores"]] == ["sampled", "greedy"]
+    assert scores["scores"][0]["episodes"] == 6
+    first, second = (RunFolder(run / f"seed{seed}").metrics.rows()[-1]["loss"] for seed in (0, 1))
+    assert first != second
+
+
+def test_a_run_writes_down_what_it_was(data, tmp_path, capsys):
+    run = tmp_path / "run"
+    arguments = ["train", *BINDINGS, "-p", "num_updates = 2", "--data-dir", str(data), "--run", str(run)]
+    assert main([*arguments, "--devices", "2"]) == 0
+    assert "operator = @operators.one_step" in (run / "operative_config.gin").read_text()
+    assert json.loads((run / "versions.json").read_text())["jax"]
+    assert list((run / "tensorboard").iterdir())
+    assert [row["step"] for row in RunFolder(run).metrics.rows()] == [0, 2]
+    assert main(arguments) == 1  # the folder is taken
+    assert "--resume" in capsys.readouterr().err
+
+
+def test_every_agent_trains(data, tmp_path):
+    for agent in ("behavior", "mzu_q", "sampled_rosmo"):  # the others train elsewhere in these tests
+        run = str(tmp_path / agent)
+        bindings = [*BINDINGS, "-p", "num_updates = 2"]
+        assert main(["train", f"bsuite/{agent}", *bindings, "--data-dir", str(data), "--run", run]) == 0
+
+
+def test_data_larger_than_the_device_trains_to_the_same_numbers(data, tmp_path):
+    losses = {}
+    for place, size in (("device", 2**31), ("host", 0)):
+        run = tmp_path / place
+        bindings = [*BINDINGS, "-p", "num_updates = 4", "-p", "cache_targets = False"]
+        bindings += ["-p", f"train.device_bytes = {size}"]
+        assert main(["train", *bindings, "--data-dir", str(data), "--run", str(run)]) == 0
+        losses[place] = [row["loss"] for row in RunFolder(run).metrics.rows() if "loss" in row]
+    np.testing.assert_allclose(losses["host"], losses["device"], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "-p", "operater = @mcts"], "Did you mean 'operator'"),
+        (["train", "bsuite/rosmoo"], "Did you mean 'bsuite/rosmo'"),
+        (["train", "-p", "environment = 'catchy'"], "there is no environment 'catchy'"),
+        (["train", "-p", "batch_size = 9", "--devices", "2"], "does not divide over the 2 devices"),
+        (["train", "-p", "train.data = '/nowhere'"], "/nowhere"),
+        (["train", "--resume", "/nowhere"], "/nowhere is no run"),
+        (["train", "--seeds", "0"], "--seeds must be at least 1"),
+        (["evaluate", "/nowhere"], "/nowhere is no run"),
+        (["collect", "catchy"], "there is no environment 'catchy'"),
+        (["collect", "catch", "--noise", "2"], "noise"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_leaves_nothing(arguments, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.rglob("*.*"))
+
+
+@pytest.mark.parametrize("field", ["reward", "action", "observation"])
+def test_bad_data_is_refused_before_training(field, data, tmp_path, capsys):
+    steps = rlds.read(data / "catch-noise0-seed0")
+    ends = np.flatnonzero(steps.is_last) + 1
+    bad = {"reward": np.nan, "action": 7, "observation": np.inf}[field]
+    getattr(steps, field)[3] = bad
+    episodes = [
+        jax.tree.map(lambda x, a=a, b=b: x[a:b], steps) for a, b in zip([0, *ends[:-1]], ends, strict=True)
+    ]
+    rlds.write(tmp_path / "bad", episodes, name="bad", metadata={})
+    run = tmp_path / "run"
+    assert main(["train", *BINDINGS, "-p", f"train.data = '{tmp_path / 'bad'}'", "--run", str(run)]) == 1
+    assert "step 3 of the data set has a" in capsys.readouterr().err
+    assert not run.exists()
+
+
+def test_list_names_every_part_with_its_settings(capsys):
+    assert main(["list"]) == 0
+    output = capsys.readouterr().out
+    for expected in (
+        "sampled_one_step",
+        "num_samples=4",
+        "behavior_exp",
+        "resnet",
+        "mountain_car",
+        "bsuite/mzu",
+    ):
+        assert expected in output
