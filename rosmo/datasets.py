@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 
 from rosmo.collect import collect
-from rosmo.data import rlds
+from rosmo.data import minari, rlds
 from rosmo.progress import show
 from rosmo.types import Trajectory
+
+_MINARI = "minari:"
 
 
 def default_directory(root: Path, environment: str, *, noise: float, seed: int) -> Path:
@@ -54,7 +56,12 @@ def load_or_collect(
     seed: int = 0,
     fraction: float = 1.0,
 ) -> Trajectory:
-    """Reads the data set at `data`, or the environment's own under `root`, which is collected if missing."""
+    """Reads the data set at `data`, or the environment's own under `root`, which is collected if missing.
+
+    `data` is an RLDS directory, or `minari:ID` for a local Minari data set.
+    """
+    if data and data.startswith(_MINARI):
+        return minari.read(data.removeprefix(_MINARI), fraction=fraction, seed=seed)
     directory = Path(data) if data else default_directory(root, environment, noise=noise, seed=seed)
     if data is None and not directory.exists():
         collect_to(directory, environment, noise=noise, seed=seed)

@@ -21,11 +21,21 @@ class RunFolder:
         self.settings = path / "settings.json"
         self.checkpoints = path / "checkpoints"
         self.curve = path / "learning_curve.png"
+        self.result = path / "result.json"
+        self.log = path / "log.txt"
         self.metrics = MetricsTable(path / "metrics.csv")
 
     def exists(self) -> bool:
         """Whether a run was begun here."""
         return self.settings.exists()
+
+    def finished(self) -> bool:
+        """Whether the run took its last update and was scored."""
+        return self.result.exists()
+
+    def finish(self, result: Mapping) -> None:
+        """Writes down what came out."""
+        _write(self.result, json.dumps(dict(result), indent=2))
 
     def begin(self, config: str, settings: Mapping) -> None:
         """Writes down what is about to run."""

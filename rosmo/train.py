@@ -22,7 +22,7 @@ from rosmo.learner import Learner, TrainState
 from rosmo.model import latent_model
 from rosmo.progress import show
 from rosmo.run import RunFolder
-from rosmo.types import Metrics, Trajectory
+from rosmo.types import Metrics, Params, Trajectory
 
 _EVALUATION_SEED = 2**30  # seeds of evaluations count from here, apart from those of training
 
@@ -37,7 +37,8 @@ class Training:
         model: builds a model from a key, an observation shape and a number of actions.
         learner: builds the learner from an agent.
         noise: probability that an action was replaced while the data was collected.
-        data: RLDS directory; where not given, data of `environment` is collected once and kept.
+        data: RLDS directory, or `minari:ID`; where not given, data of `environment` is collected once and
+            kept.
         data_seed: seed of the collection, and of the choice of episodes.
         data_fraction: share of the episodes to train on.
         num_updates: updates of the whole run.
@@ -46,6 +47,7 @@ class Training:
         eval_episodes: episodes of an evaluation.
         checkpoint_every: updates between two checkpoints; a multiple of `log_every`.
         device_bytes: a data set up to this size is put on the device; a larger one stays in host memory.
+        final_episodes: episodes that the trained agent is scored by.
     """
 
     environment: str
@@ -62,6 +64,7 @@ class Training:
     eval_episodes: int = 32
     checkpoint_every: int = 1_000
     device_bytes: int = 2**31
+    final_episodes: int = 100
 
     def __post_init__(self):
         for name in ("num_updates", "log_every", "eval_every", "eval_episodes", "checkpoint_every"):
@@ -139,9 +142,17 @@ def train(
     loop = _Loop(training, advance, training.build_evaluator(agent), checkpoints, folder, seed, listeners)
     try:
         with _stop_signals() as stopped:
-            return loop.run(state, stopped)
+            state = loop.run(state, stopped)
     finally:
         checkpoints.close()
+    evaluator = training.build_evaluator(agent, training.final_episodes)
+    folder.finish({"step": int(state.step), **play(evaluator, state.params, _EVALUATION_SEED - 1 - seed)})
+    return state
+
+
+def play(evaluator: Evaluator, params: Params, seed: int) -> dict[str, list[float]]:
+    """Returns the returns of an agent by drawn and by greedy actions."""
+    return {name: evaluator(params, seed, greedy=name == "greedy").tolist() for name in ("sampled", "greedy")}
 
 
 class _Loop:

@@ -27,6 +27,7 @@ SMALL = [
     "train.log_every = 2",
     "train.eval_every = 20",
     "train.eval_episodes = 2",
+    "train.final_episodes = 2",
     "train.checkpoint_every = 2",
 ]
 BINDINGS = [part for binding in SMALL for part in ("-p", binding)]

@@ -13,6 +13,7 @@ from rosmo.checkpoint import Checkpoints
 from rosmo.commands.runs import open_run, seed_folders
 from rosmo.evaluate import summarise
 from rosmo.run import RunFolder
+from rosmo.train import play
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Prints the scores of the improved policy, its actions drawn and its likeliest."""
-    returns = [play(folder, args) for folder in seed_folders(RunFolder(args.folder))]
+    returns = [play_run(folder, args) for folder in seed_folders(RunFolder(args.folder))]
     environment = returns[0]["environment"]
     rows = []
     for policy in ("sampled", "greedy"):
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> None:
         print("".join(f"{cell:>12}" for cell in cells))
 
 
-def play(folder: RunFolder, args: argparse.Namespace) -> dict[str, Any]:
+def play_run(folder: RunFolder, args: argparse.Namespace) -> dict[str, Any]:
     """Returns the returns of one seed's newest (or asked for) checkpoint."""
     training, _ = open_run(folder)
     agent = training.build_agent()
@@ -56,7 +57,8 @@ def play(folder: RunFolder, args: argparse.Namespace) -> dict[str, Any]:
     state = checkpoints.restore(learner.init(jax.random.key(0)), args.step)
     checkpoints.close()
     evaluator = training.build_evaluator(agent, args.episodes)
-    played = {
-        name: evaluator(state.params, args.seed, greedy=name == "greedy") for name in ("sampled", "greedy")
+    return {
+        "environment": training.environment,
+        "step": int(state.step),
+        **play(evaluator, state.params, args.seed),
     }
-    return {"environment": training.environment, "step": int(state.step), **played}

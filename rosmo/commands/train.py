@@ -2,16 +2,18 @@
 
 import argparse
 import contextlib
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import gin
 import jax
+import numpy as np
 from jax.sharding import AxisType, Mesh
 
 from rosmo import configs, envs
-from rosmo.commands import seeds
+from rosmo.commands import pool
 from rosmo.commands.listeners import tensorboard, wandb
 from rosmo.commands.runs import open_run, seed_folder, seed_folders
 from rosmo.datasets import load_or_collect
@@ -54,14 +56,16 @@ def run(args: argparse.Namespace) -> None:
         jax.config.update("jax_num_cpu_devices", args.devices or known.get("devices") or _cpu_devices())
     folder = RunFolder(args.resume) if args.resume else _begin(args)
     if folder.read_settings().get("seeds"):
-        seeds.train_all(folder)
+        label = f"{folder.path.name}, {len(seed_folders(folder))} seeds"
+        pool.train_all(seed_folders(folder), label, f"rosmo train --resume {folder.path}")
     else:
         train_folder(folder)
     training, _ = open_run(folder)
     draw(folder, training)
     for each in seed_folders(folder):
-        last = [row for row in each.metrics.rows() if "return" in row][-1]
-        print(f"{each.path}: return {last['return']:.2f} (greedy {last['greedy_return']:.2f})")
+        result = json.loads(each.result.read_text())
+        sampled, greedy = (np.mean(result[policy]) for policy in ("sampled", "greedy"))
+        print(f"{each.path}: return {sampled:.2f} (greedy {greedy:.2f}) after {result['step']:,} updates")
     print(f"learning curve: {folder.curve}")
 
 

@@ -1,0 +1,84 @@
+"""Several runs at once, each in a process of its own on a core of its own.
+
+One single-threaded process per core is faster than all seeds vmapped in one program (docs/benchmarks.md).
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+from rosmo.commands.runs import open_run
+from rosmo.progress import show
+from rosmo.run import RunFolder
+
+_POLL_SECONDS = 1.0
+
+
+def train_all(folders: Sequence[RunFolder], label: str, resume_with: str) -> None:
+    """Trains what is left of every run.
+
+    A run that fails does not stop the others; Ctrl-C stops all, each with its state saved.
+
+    Args:
+        folders: runs that were begun.
+        label: what the progress display calls them.
+        resume_with: the command that goes on after a stop.
+    """
+    updates = [open_run(folder)[0].num_updates for folder in folders]
+    waiting = [folder for folder in folders if not folder.finished()]
+    running: dict[int, tuple[RunFolder, subprocess.Popen]] = {}
+    failures: list[str] = []
+    done = _done(folders)
+    progress = show(sum(updates), label, unit="updates", done=done)
+    try:
+        while waiting or running:
+            free = [core for core in sorted(os.sched_getaffinity(0)) if core not in running]
+            for core in free[: len(waiting)]:
+                running[core] = _start(waiting.pop(0), core)
+            time.sleep(_POLL_SECONDS)
+            now = _done(folders)
+            progress.advance(now - done, f"{len(waiting) + len(running)} runs left")
+            done = now
+            for core, (folder, process) in list(running.items()):
+                if process.poll() is not None:
+                    del running[core]
+                    failures += _failure(folder, process.returncode)
+    except BaseException as error:
+        _stop([process for _, process in running.values()])
+        if isinstance(error, KeyboardInterrupt):
+            raise KeyboardInterrupt(f"stopped, every run is saved; go on with: {resume_with}") from error
+        raise
+    finally:
+        progress.close()
+    if failures:
+        raise ChildProcessError(f"{len(failures)} of {len(folders)} runs failed; {failures[0]}")
+
+
+def _start(folder: RunFolder, core: int) -> tuple[RunFolder, subprocess.Popen]:
+    pin = f"import os; os.sched_setaffinity(0, [{core}])"  # before JAX counts the cores
+    program = f"{pin}; import sys; from rosmo.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", program, "train", "--resume", str(folder.path)]
+    with folder.log.open("ab") as log:
+        # A session of its own: Ctrl-C reaches the parent, which stops the runs and waits for them.
+        return folder, subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+
+def _stop(processes: list[subprocess.Popen]) -> None:
+    for process in processes:
+        process.send_signal(signal.SIGINT)
+    for process in processes:
+        process.wait()
+
+
+def _failure(folder: RunFolder, code: int) -> list[str]:
+    if not code:
+        return []
+    last = folder.log.read_text(errors="replace").strip().splitlines()[-1:] or ["no message"]
+    return [f"{folder.path}: {last[0]} (all of it in {folder.log})"]
+
+
+def _done(folders: Sequence[RunFolder]) -> int:
+    return sum(int(rows[-1]["step"]) for folder in folders if (rows := folder.metrics.rows()))
