@@ -1,6 +1,9 @@
 """Agents: add one as a file here, or register one of your own from anywhere."""
 
 from rosmo.agents.base import Agent, CachesTargets, registry, window_keys
+from rosmo.agents.bc import BC
+from rosmo.agents.cql import CQL
+from rosmo.agents.crr import CRR
 from rosmo.agents.latent import LatentAgent
 from rosmo.agents.presets import behavior, mzu, mzu_q, one_step, rosmo, sampled_rosmo
 
@@ -9,6 +12,9 @@ get = registry.get
 names = registry.names
 
 __all__ = [
+    "BC",
+    "CQL",
+    "CRR",
     "Agent",
     "CachesTargets",
     "LatentAgent",

@@ -4,14 +4,28 @@ from pathlib import Path
 from typing import Any
 
 from rosmo import configs
+from rosmo.datasets import load_or_collect
 from rosmo.run import RunFolder
 from rosmo.train import Training
+from rosmo.types import Trajectory
 
 
 def open_run(folder: RunFolder) -> tuple[Training, dict[str, Any]]:
     """Returns the training that a folder describes, and how it was started."""
     settings = folder.read_settings()
     return configs.load(imports=settings["imports"], text=folder.config.read_text()), settings
+
+
+def load_data(training: Training, root: Path) -> Trajectory:
+    """Returns the data set of a training, which is collected below `root` if it is missing."""
+    return load_or_collect(
+        training.environment,
+        data=training.data,
+        root=root,
+        noise=training.noise,
+        seed=training.data_seed,
+        fraction=training.data_fraction,
+    )
 
 
 def seed_folders(folder: RunFolder) -> list[RunFolder]:

@@ -15,13 +15,11 @@ from jax.sharding import AxisType, Mesh
 from rosmo import configs, envs
 from rosmo.commands import pool
 from rosmo.commands.listeners import tensorboard, wandb
-from rosmo.commands.runs import open_run, seed_folder, seed_folders
-from rosmo.datasets import load_or_collect
+from rosmo.commands.runs import load_data, open_run, seed_folder, seed_folders
 from rosmo.learner import DATA_AXIS
 from rosmo.report import learning_curve
 from rosmo.run import RunFolder
 from rosmo.train import Interrupted, Training, train
-from rosmo.types import Trajectory
 
 _MOST_CPU_DEVICES = 4  # a batch of 128 in more parts than this is all overhead
 
@@ -73,7 +71,7 @@ def train_folder(folder: RunFolder) -> None:
     """Trains the run that a folder describes, from wherever it stands."""
     training, settings = open_run(folder)
     mesh = _mesh(settings["devices"])
-    steps = _load_data(training, Path(settings["data_dir"]))
+    steps = load_data(training, Path(settings["data_dir"]))
 
     def keep_config(row: dict) -> None:
         folder.operative_config.write_text(gin.operative_config_str())
@@ -118,7 +116,7 @@ def _begin(args: argparse.Namespace) -> RunFolder:
         "data_dir": str(args.data_dir.resolve()),
         "wandb": args.wandb,
     }
-    training.check(agent, _load_data(training, args.data_dir))
+    training.check(agent, load_data(training, args.data_dir))
     if args.seeds is None:
         folder.begin(text, common | {"seed": args.seed, "devices": devices})
         return folder
@@ -134,17 +132,6 @@ def _default_name(names: list[str], training: Training) -> str:
     noise = f"-noise{training.noise:g}" if training.noise else ""
     fraction = f"-data{training.data_fraction:g}" if training.data_fraction != 1 else ""
     return f"{agent}-{training.environment}{noise}{fraction}"
-
-
-def _load_data(training: Training, root: Path) -> Trajectory:
-    return load_or_collect(
-        training.environment,
-        data=training.data,
-        root=root,
-        noise=training.noise,
-        seed=training.data_seed,
-        fraction=training.data_fraction,
-    )
 
 
 def _cpu_devices() -> int:
