@@ -15,7 +15,7 @@ import pytest
 
 from rosmo.cli import main
 from rosmo.data import rlds
-from rosmo.run import RunFolder
+from rosmo.runs.folder import RunFolder
 
 SMALL = [
     "representation = (8, 6)",
@@ -55,8 +55,8 @@ def finish(process: subprocess.Popen) -> str:
 
 
 def parameters(run: Path) -> list[np.ndarray]:
-    from rosmo.checkpoint import Checkpoints
-    from rosmo.commands.runs import open_run
+    from rosmo.commands.shared import open_run
+    from rosmo.runs.checkpoint import Checkpoints
 
     training, _ = open_run(RunFolder(run))
     learner = training.learner(training.build_agent())

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from rosmo.data import rlds
-from rosmo.datasets import collect_to, default_directory
+from rosmo.runs.datasets import collect_to, default_directory
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

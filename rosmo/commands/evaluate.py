@@ -9,11 +9,11 @@ import jax
 import numpy as np
 
 from rosmo import envs
-from rosmo.checkpoint import Checkpoints
-from rosmo.commands.runs import open_run, seed_folders
+from rosmo.commands.shared import open_run, seed_folders
 from rosmo.evaluate import summarise
-from rosmo.run import RunFolder
-from rosmo.train import play
+from rosmo.runs.checkpoint import Checkpoints
+from rosmo.runs.folder import RunFolder
+from rosmo.runs.train import play
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

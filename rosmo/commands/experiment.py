@@ -7,9 +7,9 @@ import gin
 
 from rosmo import configs, experiments
 from rosmo.commands import pool
-from rosmo.commands.runs import load_data
+from rosmo.commands.shared import load_data
 from rosmo.experiments import Cell, Experiment
-from rosmo.run import RunFolder
+from rosmo.runs.folder import RunFolder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

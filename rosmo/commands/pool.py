@@ -10,9 +10,9 @@ import sys
 import time
 from collections.abc import Sequence
 
-from rosmo.commands.runs import open_run
-from rosmo.progress import show
-from rosmo.run import RunFolder
+from rosmo.commands.shared import open_run
+from rosmo.runs.folder import RunFolder
+from rosmo.runs.progress import show
 
 _POLL_SECONDS = 1.0
 

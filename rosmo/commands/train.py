@@ -15,11 +15,11 @@ from jax.sharding import AxisType, Mesh
 from rosmo import configs, envs
 from rosmo.commands import pool
 from rosmo.commands.listeners import tensorboard, wandb
-from rosmo.commands.runs import load_data, open_run, seed_folder, seed_folders
+from rosmo.commands.shared import load_data, open_run, seed_folder, seed_folders
 from rosmo.learner import DATA_AXIS
 from rosmo.report import learning_curve
-from rosmo.run import RunFolder
-from rosmo.train import Interrupted, Training, train
+from rosmo.runs.folder import RunFolder
+from rosmo.runs.train import Interrupted, Training, train
 
 _MOST_CPU_DEVICES = 4  # a batch of 128 in more parts than this is all overhead
 

@@ -17,7 +17,7 @@ from rosmo.agents import LatentAgent
 from rosmo.codec import Codec
 from rosmo.learner import Learner, adamw
 from rosmo.model import latent_model
-from rosmo.train import Training
+from rosmo.runs.train import Training
 
 _HERE = Path(__file__).parent
 _ENGINE = {

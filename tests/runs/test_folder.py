@@ -3,7 +3,7 @@ import json
 import pytest
 
 from rosmo.report import learning_curve
-from rosmo.run import MetricsTable, RunFolder
+from rosmo.runs.folder import MetricsTable, RunFolder
 
 
 def test_rows_come_back_with_columns_that_were_added_later(tmp_path):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rosmo.collect import collect
 from rosmo.data import minari, rlds
-from rosmo.progress import show
+from rosmo.runs.progress import show
 from rosmo.types import Trajectory
 
 _MINARI = "minari:"

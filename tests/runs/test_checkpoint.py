@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from rosmo import Learner
-from rosmo.checkpoint import Checkpoints
+from rosmo.runs.checkpoint import Checkpoints
 from tests.test_learner import KEY, assert_close, make_agent, make_source
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from rosmo import configs
-from rosmo.datasets import load_or_collect
-from rosmo.run import RunFolder
-from rosmo.train import Training
+from rosmo.runs.datasets import load_or_collect
+from rosmo.runs.folder import RunFolder
+from rosmo.runs.train import Training
 from rosmo.types import Trajectory
 
 

@@ -14,14 +14,14 @@ import numpy as np
 
 from rosmo import envs
 from rosmo.agents import Agent
-from rosmo.checkpoint import Checkpoints
+from rosmo.runs.checkpoint import Checkpoints
 from rosmo.data import HostSampler, window_sampler
 from rosmo.data.windows import checked_steps
 from rosmo.evaluate import Evaluator, summarise
 from rosmo.learner import Learner, TrainState
 from rosmo.model import latent_model
-from rosmo.progress import show
-from rosmo.run import RunFolder
+from rosmo.runs.progress import show
+from rosmo.runs.folder import RunFolder
 from rosmo.types import Metrics, Params, Trajectory
 
 _EVALUATION_SEED = 2**30  # seeds of evaluations count from here, apart from those of training
