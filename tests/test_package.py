@@ -13,34 +13,10 @@ ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = ROOT / "rosmo"
 HEAVY = ["gin", "tensorflow", "tensorflow_datasets", "distrax", "bsuite", "gymnasium", "matplotlib", "pandas"]
 # A room may import only rooms before it.
-CORE = [
-    "types",
-    "registry",
-    "codec",
-    "networks",
-    "model",
-    "operators",
-    "regularizers",
-    "agents",
-    "cache",
-    "learner",
-]
-ORDER = [
-    *CORE,
-    *[
-        "data",
-        "envs",
-        "evaluate",
-        "dqn",
-        "collect",
-        "report",
-        "experiments",
-        "runs",
-        "configs",
-        "commands",
-        "cli",
-    ],
-]
+CORE = ["types", "registry", "codec", "networks", "model", "operators", "regularizers", "agents", "cache"]
+CORE += ["learner"]
+ORDER = [*CORE, "data", "envs", "evaluate", "dqn", "collect", "report", "experiments", "runs"]
+ORDER += ["configs", "commands", "cli"]
 EDGE = {"gin": ["configs", "commands"], "argparse": ["commands", "cli"]}
 
 
