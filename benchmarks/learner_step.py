@@ -5,7 +5,9 @@
 Each round times a 4,096³ float32 product and then every preset; a share is taken within its round, and the
 table holds medians over the rounds. FLOP are counted by walking the trace, loops multiplied out, in three
 pieces (target encoder with its heads, operator, gradient of the online loss); XLA's own count of the compiled
-step takes a loop's body once, so it is low for searches.
+step takes a loop's body once, so it is low for searches. "Kept" targets are those of a small data set that
+are computed once for all updates between two changes of the target network (20,000 steps here, like catch);
+their share counts what is then still computed.
 """
 
 import argparse
@@ -23,7 +25,7 @@ if __name__ == "__main__":
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AxisType
 
 from benchmarks.flops import count_flops
 from rosmo import Codec, Learner, Trajectory, agents, latent_model
@@ -41,6 +43,7 @@ class Setting(NamedTuple):
     simulations: int
     updates_per_call: int
     layouts: tuple[int, ...]
+    caches: tuple[bool, ...]
 
 
 def settings() -> dict[str, Setting]:
@@ -50,8 +53,8 @@ def settings() -> dict[str, Setting]:
         latent_model, network="resnet", observation_shape=(84, 84, 4), num_actions=6, value_codec=Codec(601)
     )
     return {
-        "bsuite": Setting(bsuite, 128, 3, 4, 1_000, (1, cores)),
-        "atari": Setting(atari, 8, 5, 20, 1, (1,)),
+        "bsuite": Setting(bsuite, 128, 3, 4, 1_000, (1, cores), (False, True)),
+        "atari": Setting(atari, 8, 5, 20, 1, (1,), (False,)),
     }
 
 
@@ -96,30 +99,34 @@ def count_pieces(agent, batch: Trajectory) -> dict[str, int]:
 class Subject:
     """One preset on one layout, compiled, that can be timed."""
 
-    def __init__(self, setting: Setting, preset: str, devices: int, source):
+    def __init__(self, setting: Setting, preset: str, devices: int, source, cache: bool):
         agent = make_agent(setting, preset)
         mesh = jax.make_mesh(
             (devices,), ("data",), devices=jax.devices()[:devices], axis_types=(AxisType.Auto,)
         )
         self.name, self.devices, self.updates = preset, devices, setting.updates_per_call
-        learner = Learner(agent, batch_size=setting.batch_size, mesh=mesh)
-        self.source = jax.device_put(source, NamedSharding(mesh, PartitionSpec()))
-        state = learner.init(jax.random.key(0))
-        self.arrays = eqx.filter(state, eqx.is_array)
+        self.targets = "kept" if cache else "fresh"
+        self.learner = Learner(agent, batch_size=setting.batch_size, mesh=mesh, cache_targets=cache)
+        self.source = self.learner.place(source)
+        self.state = self.learner.init(jax.random.key(0))
         # XLA counts the body of the loop over updates once: one update.
-        self.compiled = learner.lower_many(state, self.source, self.updates).compile()
-        self.compiled_flops = dict(self.compiled.cost_analysis() or {})["flops"] * devices
-        self.temporaries = self.compiled.memory_analysis().temp_size_in_bytes  # pyright: ignore
+        compiled = self.learner.lower_many(self.state, self.source, self.updates).compile()
+        self.compiled_flops = dict(compiled.cost_analysis() or {})["flops"] * devices
+        self.temporaries = compiled.memory_analysis().temp_size_in_bytes  # pyright: ignore
         batch = jax.vmap(source.sample)(jax.random.split(jax.random.key(0), setting.batch_size))
         self.pieces = count_pieces(agent, batch)
+        if cache:  # the targets of all steps, once in as many updates as the target network stands still
+            judged = count_flops(agent.judge, agent.init(jax.random.key(0)), source.steps, jax.random.key(0))
+            per_update = judged // self.learner.target_update_interval
+            self.pieces |= {"target encoder": 0, "operator": per_update}
         self.rates, self.shares = [], []
         self.run()
 
     def run(self) -> float:
         """Returns updates per second."""
         start = time.perf_counter()
-        self.arrays, metrics = self.compiled(self.arrays, self.source)
-        jax.block_until_ready((self.arrays, metrics))
+        self.state, metrics = self.learner.update_many(self.state, self.source, self.updates)
+        jax.block_until_ready((self.state, metrics))
         return self.updates / (time.perf_counter() - start)
 
 
@@ -142,7 +149,10 @@ def measure(name: str, setting: Setting, presets: list[str], rounds: int) -> Non
     num_actions = setting.model.keywords["num_actions"]
     source = window_sampler(fake_data(setting), window=agent.window, num_actions=num_actions)
     subjects = [
-        Subject(setting, preset, devices, source) for preset in presets for devices in setting.layouts
+        Subject(setting, preset, devices, source, cache)
+        for preset in presets
+        for devices in setting.layouts
+        for cache in setting.caches
     ]
     products = []
     for _ in range(rounds):
@@ -154,13 +164,21 @@ def measure(name: str, setting: Setting, presets: list[str], rounds: int) -> Non
         f"\n## {name}: batch {setting.batch_size}, {num_actions} actions, {setting.updates_per_call} a call\n"
     )
     print(f"Large product: {statistics.median(products) / 1e9:.0f} GFLOP/s. Medians of {rounds} rounds.\n")
-    columns = ["preset", "devices", "updates/s", "share of product", "MFLOP/update", *subjects[0].pieces]
+    columns = [
+        "preset",
+        "devices",
+        "targets",
+        "updates/s",
+        "share of product",
+        "MFLOP/update",
+        *subjects[0].pieces,
+    ]
     print("| " + " | ".join([*columns, "XLA's MFLOP", "temporaries/device, MB"]) + " |")
     print("|---" * (len(columns) + 2) + "|")
     for s in subjects:
         pieces = [f"{flops / 1e6:,.0f}" for flops in (sum(s.pieces.values()), *s.pieces.values())]
         rate, share = statistics.median(s.rates), statistics.median(s.shares)
-        cells = [s.name, str(s.devices), f"{rate:,.1f}", f"{share:.1%}", *pieces]
+        cells = [s.name, str(s.devices), s.targets, f"{rate:,.1f}", f"{share:.1%}", *pieces]
         cells += [f"{s.compiled_flops / 1e6:,.0f}", f"{s.temporaries / 1e6:,.1f}"]
         print("| " + " | ".join(cells) + " |", flush=True)
 

@@ -36,7 +36,7 @@ def decay_mask(params: Params) -> PyTree:
     def decays(path, leaf) -> bool | PyTree:
         if isinstance(leaf, norms):
             return jax.tree.map(lambda _: False, leaf)
-        name = getattr(path[-1], "name", None) if path else None
+        name = getattr(path[-1], "name", getattr(path[-1], "key", None)) if path else None
         return leaf.ndim >= 2 and name != "bias"
 
     return jax.tree_util.tree_map_with_path(decays, params, is_leaf=lambda x: isinstance(x, norms))
@@ -167,6 +167,8 @@ class Learner:
 
     def _placed(self, state: TrainState) -> TrainState:
         """The arrays of a state, also of one restored onto another layout."""
+        if not isinstance(state.step, jax.core.Tracer) and state.step.is_deleted():
+            raise ValueError("an update has consumed this state: go on with the state that it returned")
         return jax.device_put(eqx.filter(state, _is_array), self._replicated)
 
     def _update_arrays(self, arrays: TrainState, batch: Trajectory) -> tuple[TrainState, Metrics]:

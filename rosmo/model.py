@@ -42,9 +42,15 @@ class LatentModel(eqx.Module):
     num_actions: int = eqx.field(static=True)
     discount: float = eqx.field(static=True)
     dtype: str = eqx.field(static=True, default="float32")
+    observation_shape: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
     def encode(self, observation: Shaped[Array, "batch ..."]) -> State:
         """Encodes observations as latent states: s⁰ = h(o)."""
+        if self.observation_shape not in (None, observation.shape[1:]):
+            raise ValueError(
+                f"this model takes batches of observations of the shape {list(self.observation_shape)}, got "
+                f"an array of the shape {list(observation.shape)}"
+            )
         return jax.vmap(self._computing.representation)(self._cast(observation))
 
     def predict(self, state: State) -> Prediction:
@@ -152,7 +158,8 @@ def latent_model(
         num_reward_bins=reward_codec.bins,
         **sizes,
     )
-    return LatentModel(parts, reward_codec, value_codec, num_actions, discount, str(jnp.dtype(dtype)))
+    dtype, shape = str(jnp.dtype(dtype)), tuple(observation_shape)
+    return LatentModel(parts, reward_codec, value_codec, num_actions, discount, dtype, shape)
 
 
 def _default_bins(build: Callable[..., Networks]) -> int:

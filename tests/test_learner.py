@@ -154,6 +154,8 @@ def test_an_update_consumes_its_state():
     state = learner.init(KEY)
     learner.update_many(state, make_source(agent), 1)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state.params))
+    with pytest.raises(ValueError, match="an update has consumed this state"):
+        learner.update_many(state, make_source(agent), 1)
 
 
 def test_training_lowers_the_loss():
@@ -199,12 +201,14 @@ def test_weight_decay_spares_biases_and_normalisation():
         "linear": eqx.nn.Linear(3, 1, key=KEY),
         "conv": eqx.nn.Conv2d(2, 4, 3, key=KEY),
         "norm": eqx.nn.LayerNorm((4, 5, 5)),
+        "bias": jnp.zeros((2, 2)),
         "ours": small_model(KEY),
     }
     mask = decay_mask(eqx.filter(model, eqx.is_inexact_array))
     assert (mask["linear"].weight, mask["linear"].bias) == (True, False)
     assert (mask["conv"].weight, mask["conv"].bias) == (True, False)  # a bias of shape [4, 1, 1]
     assert (mask["norm"].weight, mask["norm"].bias) == (False, False)
+    assert not mask["bias"]
     decayed = jax.tree.leaves(jax.tree.map(lambda x, m: m == (x.ndim == 2), model["ours"], mask["ours"]))
     assert all(decayed)
 

@@ -120,3 +120,10 @@ def test_bad_settings_are_refused():
 def test_a_model_compiles_as_an_argument(model):
     encode = eqx.filter_jit(lambda model, x: model.encode(x))
     np.testing.assert_allclose(encode(model, jnp.ones((2, 4))), model.encode(jnp.ones((2, 4))), atol=1e-6)
+
+
+def test_observations_of_another_shape_are_refused(model):
+    with pytest.raises(
+        ValueError, match=r"observations of the shape \[4\], got an array of the shape \[2, 5\]"
+    ):
+        model.encode(jnp.zeros((2, 5)))
