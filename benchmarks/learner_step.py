@@ -27,9 +27,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType
 
-from benchmarks.flops import count_flops
 from rosmo import Codec, Learner, Trajectory, agents, latent_model
 from rosmo.data import window_sampler
+from rosmo.report.flops import count_flops
 
 MATMUL_SIZE = 4096
 

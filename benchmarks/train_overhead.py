@@ -2,8 +2,8 @@
 
     ./dev python -m benchmarks.train_overhead [--rounds 12]
 
-Trains ROSMO on catch, collected first if it is missing. After each row of metrics the bare learner takes as many
-updates on the same data, so that both are timed in turns; evaluations are left out. Prints medians.
+Trains ROSMO on catch, collected first if it is missing. After each row of metrics the bare learner takes as
+many updates on the same data, so that both are timed in turns; evaluations are left out. Prints medians.
 """
 
 import argparse
