@@ -50,5 +50,5 @@ def test_a_bad_file_and_an_unknown_name_are_one_sentence(tmp_path):
         experiments.load("nose")
     file = tmp_path / "mine.toml"
     file.write_text("about = 'x'\nmethod = {}\n")
-    with pytest.raises(ValueError, match=r"mine\.toml is no experiment: .*'method'"):
+    with pytest.raises(ValueError, match=r"mine\.toml is no experiment: "):
         experiments.load(str(file))
