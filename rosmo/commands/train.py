@@ -80,7 +80,8 @@ def train_folder(folder: RunFolder) -> None:
     if settings["wandb"]:
         listeners.append(wandb(settings["wandb"], folder.path))
     try:
-        train(training, steps, folder, seed=settings["seed"], listeners=tuple(listeners), mesh=mesh)
+        with folder.held():
+            train(training, steps, folder, seed=settings["seed"], listeners=tuple(listeners), mesh=mesh)
     except Interrupted as stop:
         draw(folder, training)
         raise KeyboardInterrupt(f"{stop}; go on with: rosmo train --resume {folder.path}") from stop

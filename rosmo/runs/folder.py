@@ -1,11 +1,13 @@
 """The folder of a training run: its configuration, metrics, checkpoints, picture and versions."""
 
+import contextlib
 import csv
+import fcntl
 import importlib.metadata
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 _PACKAGES = ("rosmo", "jax", "jaxlib", "equinox", "optax", "mctx", "numpy", "gin-config", "bsuite")
@@ -43,6 +45,16 @@ class RunFolder:
         _write(self.config, config)
         _write(self.path / "versions.json", json.dumps(versions(), indent=2))
         _write(self.settings, json.dumps(dict(settings), indent=2))  # last: its presence means a run
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keeps other processes from training here; the system lets go even if this one is killed."""
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise BlockingIOError(f"another process is training in {self.path}") from error
+            yield
 
     def read_settings(self) -> dict:
         """Returns what `begin` was given."""

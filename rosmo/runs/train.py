@@ -155,17 +155,17 @@ def play(evaluator: Evaluator, params: Params, seed: int) -> dict[str, list[floa
     return {name: evaluator(params, seed, greedy=name == "greedy").tolist() for name in ("sampled", "greedy")}
 
 
+@dataclasses.dataclass(frozen=True)
 class _Loop:
     """The steps between two rows of metrics, repeated."""
 
-    def __init__(self, training, advance, evaluator, checkpoints, folder, seed, listeners):
-        self.training: Training = training
-        self.advance: Callable[[TrainState, int], tuple[TrainState, Metrics]] = advance
-        self.evaluator: Evaluator = evaluator
-        self.checkpoints: Checkpoints = checkpoints
-        self.folder: RunFolder = folder
-        self.seed: int = seed
-        self.listeners = listeners
+    training: Training
+    advance: Callable[[TrainState, int], tuple[TrainState, Metrics]]
+    evaluator: Evaluator
+    checkpoints: Checkpoints
+    folder: RunFolder
+    seed: int
+    listeners: tuple[Callable[[dict], None], ...]
 
     def run(self, state: TrainState, stopped: list[int]) -> TrainState:
         total, step = self.training.num_updates, int(state.step)

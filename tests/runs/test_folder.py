@@ -41,6 +41,18 @@ def test_a_folder_is_a_run_once_everything_is_written(tmp_path):
     assert json.loads((folder.path / "versions.json").read_text())["jax"].count(".") == 2
 
 
+def test_one_process_at_a_time_trains_in_a_folder(tmp_path):
+    folder = RunFolder(tmp_path)
+    with (
+        folder.held(),
+        pytest.raises(BlockingIOError, match="another process is training"),
+        RunFolder(tmp_path).held(),
+    ):
+        pass
+    with folder.held():
+        pass
+
+
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_a_curve_is_drawn_of_one_seed_and_of_several(tmp_path, seeds):
     rows = [
