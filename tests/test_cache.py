@@ -1,4 +1,3 @@
-import dataclasses
 import functools
 
 import equinox as eqx
@@ -7,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rosmo import Learner, agents, operators
+from rosmo import Learner, agents
 from rosmo.cache import pays
 from tests.test_learner import assert_close, make_source, mesh_of
 from tests.windows import small_model, talkative
@@ -76,10 +75,9 @@ def test_operators_that_draw_samples_are_not_cached_unless_asked(source):
     agent = make_agent("sampled_rosmo")
     learner = Learner(agent, batch_size=8)
     assert not learner._caches(learner.init(KEY), source)
-    noisy = functools.partial(operators.mcts, num_simulations=2, dirichlet_fraction=0.25)
-    agent = dataclasses.replace(make_agent("mzu"), operator=noisy)
-    assert not agent.repeatable(agent.init(KEY), source.steps)
-    assert make_agent("mzu").repeatable(agent.init(KEY), source.steps)
+    for name, repeatable in {"mzu": False, "mzu_q": False, "rosmo": True, "behavior": True}.items():
+        agent = make_agent(name)
+        assert agent.repeatable(agent.init(KEY), source.steps) == repeatable
 
 
 def test_a_cache_that_cannot_be_is_refused(source):

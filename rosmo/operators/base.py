@@ -24,7 +24,8 @@ class Improvement(eqx.Module):
 
     `action_weights` is the policy target. `qvalues` is `nan` where the operator has no estimate; an operator
     that has one for every action sets `complete`, which spares others a look-ahead of their own. One whose
-    key draws nothing but the action (and breaks ties) sets `deterministic`: its targets may be kept.
+    key draws nothing but the action sets `deterministic`: its targets may be kept. A search is not: its key
+    breaks ties, and a policy that learns the same ties over and over takes them for improvements.
     """
 
     action: Integer[Array, "batch"]

@@ -74,5 +74,4 @@ def mcts(
         value=base.expected_value(summary.visit_probs, summary.qvalues),
         qvalues=jnp.where(summary.visit_counts > 0, summary.qvalues, jnp.nan),
         search_tree=output.search_tree,
-        deterministic=dirichlet_fraction == 0,
     )

@@ -58,5 +58,4 @@ def mcts_q(
         value=search.value,
         qvalues=search.qvalues,
         search_tree=search.search_tree,
-        deterministic=search.deterministic,
     )
