@@ -4,10 +4,10 @@
 
 Each round times a 4,096³ float32 product and then every preset; a share is taken within its round, and the
 table holds medians over the rounds. FLOP are counted by walking the trace, loops multiplied out, in three
-pieces (target encoder with its heads, operator, gradient of the online loss); XLA's own count of the compiled
-step takes a loop's body once, so it is low for searches. "Kept" targets are those of a small data set that
-are computed once for all updates between two changes of the target network (20,000 steps here, like catch);
-their share counts what is then still computed.
+pieces (target encoder with its heads, operator, gradient of the online loss), for baselines all in the last;
+XLA's own count of the compiled step takes a loop's body once, so it is low for searches. "Kept" targets are
+those of a small data set that are computed once for all updates between two changes of the target network
+(20,000 steps here, like catch); their share counts what is then still computed.
 """
 
 import argparse
@@ -32,6 +32,7 @@ from rosmo.data import window_sampler
 from rosmo.report.flops import count_flops
 
 MATMUL_SIZE = 4096
+BASELINES = ("bc", "cql", "crr")  # with td_steps of their own, and no targets to keep
 
 
 class Setting(NamedTuple):
@@ -59,6 +60,8 @@ def settings() -> dict[str, Setting]:
 
 
 def make_agent(setting: Setting, preset: str):
+    if preset in BASELINES:
+        return agents.get(preset)(setting.model)
     extra = {"num_simulations": setting.simulations} if preset.startswith("mzu") else {}
     return agents.get(preset)(setting.model, td_steps=setting.td_steps, **extra)
 
@@ -85,6 +88,10 @@ def count_pieces(agent, batch: Trajectory) -> dict[str, int]:
     """FLOP of one update, by piece."""
     model = agent.init(jax.random.key(0))
     keys = jax.random.split(jax.random.key(0), len(batch.action))
+    if not isinstance(agent, agents.LatentAgent):
+        gradient = eqx.filter_grad(agent.loss, has_aux=True)
+        whole = count_flops(lambda m, t: gradient(m, t, batch, keys), model, model)
+        return {"target encoder": 0, "operator": 0, "online gradient": whole}
     step_targets = jax.vmap(agent.step_targets, in_axes=(None, 0, 0))
     targets = jax.eval_shape(step_targets, model, batch, keys)
     flat = batch.observation.reshape(-1, *batch.observation.shape[2:])
@@ -153,6 +160,7 @@ def measure(name: str, setting: Setting, presets: list[str], rounds: int) -> Non
         for preset in presets
         for devices in setting.layouts
         for cache in setting.caches
+        if not (cache and preset in BASELINES)
     ]
     products = []
     for _ in range(rounds):

@@ -6,11 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks.flops import count_flops
 from rosmo import Codec, latent_model, networks
 from rosmo.model import recurrent_fn
 from rosmo.networks.resnet import Conv3x3, LayerNorm, ResidualBlock, average_pool
 from rosmo.operators import look_ahead
+from rosmo.report.flops import count_flops
 
 KEY = jax.random.key(0)
 

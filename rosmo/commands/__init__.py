@@ -2,9 +2,16 @@
 
 from types import ModuleType
 
-from rosmo.commands import collect, evaluate, experiment, parts, train
+from rosmo.commands import collect, evaluate, experiment, parts, report, train
 
 
 def by_name() -> dict[str, ModuleType]:
     """Returns the commands in the order that the help shows them."""
-    return {"train": train, "evaluate": evaluate, "collect": collect, "experiment": experiment, "list": parts}
+    return {
+        "train": train,
+        "evaluate": evaluate,
+        "collect": collect,
+        "experiment": experiment,
+        "report": report,
+        "list": parts,
+    }

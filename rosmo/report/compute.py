@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.extend import core
 from jaxtyping import Float, Integer
 
 from rosmo.agents import Agent
@@ -41,20 +42,20 @@ def update_compute(agent: Agent, *, batch_size: int, observation_shape: Sequence
         observation_shape: shape of one observation.
     """
     params = eqx.filter_eval_shape(agent.init, jax.random.key(0))
+    arrays, static = eqx.partition(params, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
     batch = _shapes_of_batch(batch_size, agent.window, observation_shape)
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), batch_size))
-    arrays, static = eqx.partition(params, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
 
-    def gradient(arrays: Params, target: Params, batch: Trajectory, keys: Array) -> Any:
-        params, target = (eqx.combine(x, static) for x in (arrays, target))
-        return eqx.filter_grad(agent.loss, has_aux=True)(params, target, batch, keys)
-
-    def loss(arrays: Params, target: Params, batch: Trajectory, keys: Array) -> Any:
+    def loss(arrays: Params, target: Params, batch: Trajectory, keys: Array) -> Array:
         params, target = (_mark(eqx.combine(x, static)) for x in (arrays, target))
-        return agent.loss(params, target, batch, keys)
+        return agent.loss(params, target, batch, keys)[0]
 
-    shapes = (arrays, arrays, batch, keys)
-    return Compute(count(_imagined_states, loss, *shapes), count_flops(gradient, *shapes))
+    # Traced once, and the gradient taken of the trace: a search is slow to trace.
+    traced = jax.make_jaxpr(loss)(arrays, arrays, batch, keys)
+    call = core.jaxpr_as_fun(traced)
+    gradient = eqx.filter_grad(lambda trained, rest: call(*trained, *rest)[0])
+    shapes = jax.tree.leaves(arrays), jax.tree.leaves((arrays, batch, keys))
+    return Compute(count(_imagined_states, call, *traced.in_avals), count_flops(gradient, *shapes))
 
 
 def _shapes_of_batch(batch_size: int, window: int, observation_shape: Sequence[int]) -> Trajectory:
@@ -78,9 +79,7 @@ class _Marked(AbstractDynamics):
 
     dynamics: AbstractDynamics
 
-    def __call__(
-        self, state: State, action: Integer[Array, ""]
-    ) -> tuple[State, Float[Array, "reward_bins"]]:
+    def __call__(self, state: State, action: Integer[Array, ""]) -> tuple[State, Float[Array, "reward_bins"]]:
         """Takes one step inside a compiled call whose name says how large a single state is."""
 
         def step(state: State, action: Array) -> Any:
@@ -97,10 +96,9 @@ def _mark(params: Params) -> Params:
     return jax.tree.map(mark, params, is_leaf=lambda part: isinstance(part, Networks))
 
 
-def _imagined_states(equation: Any) -> int | None:
+def _imagined_states(equation: Any, read: set[core.Var]) -> int | None:
     name = equation.params.get("name", "")
     if not isinstance(name, str) or not name.startswith(_MARK):
         return None
     state = equation.outvars[0]
-    # A variable that nothing reads is printed as "_": only the reward was asked for.
-    return 0 if str(state) == "_" else math.prod(state.aval.shape) // int(name.removeprefix(_MARK))
+    return math.prod(state.aval.shape) // int(name.removeprefix(_MARK)) if state in read else 0

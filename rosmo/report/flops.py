@@ -12,6 +12,8 @@ from typing import Any
 import jax
 from jax.extend import core
 
+Count = Callable[[Any, set[core.Var]], int | None]
+
 
 def count_flops(function: Callable, *args: Any) -> int:
     """Returns the operations (a multiply and an add are two) of products and convolutions.
@@ -25,21 +27,24 @@ def count_flops(function: Callable, *args: Any) -> int:
     return count(_products, function, *args)
 
 
-def count(of_equation: Callable[[Any], int | None], function: Callable, *args: Any) -> int:
+def count(of_equation: Count, function: Callable, *args: Any) -> int:
     """Sums what `of_equation` says of each equation in the trace of `function(*args)`.
 
     Args:
-        of_equation: returns the number that an equation counts for, or None to look inside of it.
+        of_equation: returns the number that an equation counts for, or None to look inside of it; it is
+            passed the equation and the variables that anything beside it reads.
         function: what to trace.
         *args: its arguments, as arrays or as shapes.
     """
     return _walk(jax.make_jaxpr(function)(*args).jaxpr, of_equation)
 
 
-def _walk(jaxpr: core.Jaxpr, of_equation: Callable[[Any], int | None]) -> int:
+def _walk(jaxpr: core.Jaxpr, of_equation: Count) -> int:
     total = 0
+    variables = [*jaxpr.outvars, *(variable for equation in jaxpr.eqns for variable in equation.invars)]
+    read = {variable for variable in variables if isinstance(variable, core.Var)}
     for equation in jaxpr.eqns:
-        own = of_equation(equation)
+        own = of_equation(equation, read)
         if own is None:
             inner = [_walk(part, of_equation) for part in _parts(equation)]
             name = equation.primitive.name
@@ -49,7 +54,8 @@ def _walk(jaxpr: core.Jaxpr, of_equation: Callable[[Any], int | None]) -> int:
     return total
 
 
-def _products(equation: Any) -> int | None:
+def _products(equation: Any, read: set[core.Var]) -> int | None:
+    del read
     name, params = equation.primitive.name, equation.params
     out = math.prod(equation.outvars[0].aval.shape) if equation.outvars else 0
     if name == "dot_general":

@@ -1,0 +1,113 @@
+"""Writes the tables and figures of an experiment, of as many of its runs as are finished."""
+
+import argparse
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+
+from rosmo import envs, experiments
+from rosmo.commands.shared import open_run
+from rosmo.experiments import Experiment
+from rosmo.report import Compute, Evaluation, Key, Missing, Results, Run, update_compute, write
+from rosmo.runs.folder import RunFolder
+from rosmo.runs.train import Training
+
+_RUNS = Path("runs/experiments")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what this command takes."""
+    parser.add_argument("name", metavar="NAME", help=f"{', '.join(experiments.names())}, or a file")
+    parser.add_argument("--out", type=Path, default=_RUNS, help="where the experiment's runs are kept")
+    parser.add_argument("--to", type=Path, default=Path("docs/results"), help="where reports are kept")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Gathers what is finished and writes the report."""
+    if importlib.util.find_spec("rliable") is None:
+        raise ImportError('a report needs rliable: pip install "rosmo[report]"')
+    experiment = experiments.load(args.name)
+    results = gather(experiment, args.out / experiment.name)
+    if not results.runs:
+        elsewhere = f" --out {args.out}" if args.out != _RUNS else ""
+        raise ValueError(
+            f"no run of {experiment.name} in {args.out / experiment.name} is finished: train them with "
+            f"rosmo experiment {args.name}{elsewhere}"
+        )
+    report = write(results, args.to / experiment.name)
+    count = len(results.runs)
+    print(f"{report}: {count} of {count + len(results.missing)} runs, pictures and results.json beside it")
+
+
+def gather(experiment: Experiment, root: Path) -> Results:
+    """Reads the runs of an experiment below `root`."""
+    finished: list[Run] = []
+    missing: list[Missing] = []
+    environments: dict[Key, str] = {}
+    compute: dict[Key, Compute] = {}
+    for cell in experiment.cells():
+        key, folder = Key(cell.method, cell.environment, cell.setting), RunFolder(root / cell.folder)
+        if not folder.finished():
+            rows = folder.metrics.rows()
+            missing.append(Missing(key, cell.seed, int(rows[-1]["step"]) if rows else 0))
+            continue
+        if key not in compute:
+            training, _ = open_run(folder)
+            environments[key] = training.environment
+            compute[key] = _compute(training)  # at once: its parts ask gin, which knows one run at a time
+        finished.append(read_run(folder, key, cell.seed, environments[key]))
+    return Results(
+        name=experiment.name,
+        about=experiment.about,
+        axis=experiment.axis,
+        figure=experiment.figure,
+        methods=tuple(experiment.methods),
+        environments=tuple(experiment.environments),
+        settings=tuple(experiment.settings),
+        paper=experiment.paper,
+        runs=tuple(finished),
+        missing=tuple(missing),
+        compute=compute,
+    )
+
+
+def read_run(folder: RunFolder, key: Key, seed: int, environment: str) -> Run:
+    """Reads one finished run.
+
+    Args:
+        folder: of the run.
+        key: what it is a run of.
+        seed: of the run.
+        environment: registered name, which reference scores are looked up by.
+    """
+    result = json.loads(folder.result.read_text())
+    sampled, greedy = (float(np.mean(result[policy])) for policy in ("sampled", "greedy"))
+    rows = folder.metrics.rows()
+    rates = [row["updates_per_second"] for row in rows if "updates_per_second" in row]
+    evaluations = (
+        Evaluation(int(row["step"]), float(row["return"]), _normalised(environment, float(row["return"])))
+        for row in rows
+        if "return" in row
+    )
+    return Run(
+        key=key,
+        seed=seed,
+        updates=int(result["step"]),
+        sampled=sampled,
+        greedy=greedy,
+        normalised=_normalised(environment, sampled),
+        evaluations=tuple(evaluations),
+        seconds_per_update=1 / float(np.median(rates)) if rates else None,
+    )
+
+
+def _normalised(environment: str, score: float) -> float | None:
+    return float(envs.normalised_score(environment, score)) if environment in envs.references else None
+
+
+def _compute(training: Training) -> Compute:
+    agent = training.build_agent()
+    batch_size = training.learner(agent).batch_size
+    return update_compute(agent, batch_size=batch_size, observation_shape=training.spaces()[0])

@@ -1,0 +1,85 @@
+"""What the figures of a report share: colours, panels and files."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+# Apart for the colour-blind, too (Okabe and Ito, with brown and grey for yellow and black).
+_PALETTE = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A4B2A", "#999999"]
+# The same in every experiment.
+_FIXED = {"ROSMO": 0, "MZU": 1, "CRR": 2, "CQL": 3, "BC": 4}
+_DASHES = ["-", "--", ":", "-."]
+
+
+def looks(methods: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Returns a colour for each method, and another line style once the colours are used up."""
+    taken = {_FIXED[method] for method in methods if method in _FIXED}
+    rounds = len(methods) // len(_PALETTE) + 2
+    free = iter(
+        (dash, color)
+        for dash in range(rounds)
+        for color in range(len(_PALETTE))
+        if dash or color not in taken
+    )
+    chosen = {method: (0, _FIXED[method]) if method in _FIXED else next(free) for method in methods}
+    return {
+        method: {"color": _PALETTE[color], "linestyle": _DASHES[dash % len(_DASHES)]}
+        for method, (dash, color) in chosen.items()
+    }
+
+
+def panels(rows: int, columns: int, *, width: float = 3.4, height: float = 2.6, **sharing: Any) -> Any:
+    """Returns a figure and its axes `[rows][columns]`, drawn without a screen."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    size = (max(columns * width, 5.0), rows * height + 0.6)
+    figure = Figure(figsize=size, layout="constrained")
+    axes = FigureCanvasAgg(figure).figure.subplots(rows, columns, squeeze=False, **sharing)
+    for axis in axes.flat:
+        axis.grid(alpha=0.3)
+        axis.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def legend(figure: Any, axes: Any, methods: Sequence[str]) -> None:
+    """Puts one legend above all panels, in the order of the methods."""
+    found = {}
+    for axis in axes.flat:
+        handles, labels = axis.get_legend_handles_labels()
+        found |= dict(zip(labels, handles, strict=True))
+    shown = [method for method in methods if method in found]
+    widths = [0.75 + 0.085 * len(method) for method in shown]  # in inches, about
+    fits = sum(widths) < figure.get_figwidth()
+    columns = len(shown) if fits else max(1, int(figure.get_figwidth() // max(widths)))
+    figure.legend([found[method] for method in shown], shown, loc="outside upper center", ncols=columns,
+                  frameon=False)  # fmt: skip
+
+
+def thousands(value: float, _: Any = None) -> str:
+    """Writes 15000 as 15k."""
+    return f"{value / 1000:g}k" if value else "0"
+
+
+def log_ticks(axis: Any, unit: float) -> None:
+    """Makes the x axis logarithmic, with plain numbers of a unit that do not run into each other."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axis.set_xscale("log")
+    low, high = axis.get_xlim()
+    axis.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high > 30 * low else (1.0, 2.0, 5.0)))
+    axis.xaxis.set_major_formatter(lambda value, _: f"{value / unit:g}")
+    axis.xaxis.set_minor_formatter(NullFormatter())
+
+
+def save(figure: Any, path: Path) -> Path:
+    """Writes a figure in 256 colours, small enough for a repository."""
+    from PIL import Image
+
+    figure.set_dpi(110)
+    figure.canvas.draw()
+    picture = Image.fromarray(np.asarray(figure.canvas.buffer_rgba())).convert("RGB")
+    picture.quantize(256).save(path, optimize=True)
+    return path

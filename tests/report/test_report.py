@@ -1,0 +1,194 @@
+"""The report of an experiment, from run folders that were written by hand."""
+
+import itertools
+import json
+from pathlib import Path
+
+import gin
+import numpy as np
+import pytest
+from scipy import stats
+
+from rosmo import configs, envs, experiments
+from rosmo.cli import main
+from rosmo.commands.report import gather
+from rosmo.report import write
+from rosmo.runs.folder import RunFolder
+
+TOML = """
+about = "Two methods"
+figure = "bars"
+seeds = 3
+bindings = ["num_updates = 4_000"]
+[methods]
+ROSMO = { configs = ["bsuite/rosmo"] }
+MZU = { configs = ["bsuite/mzu"], bindings = ["num_updates = 2_000"] }
+[environments]
+catch = { configs = ["bsuite/catch"] }
+cartpole = { configs = ["bsuite/cartpole"] }
+[paper.catch.""]
+ROSMO = [1.0, 0.0]
+"""
+WITH_SETTINGS = """
+about = "Noise"
+axis = "ε"
+figure = "lines"
+seeds = 1
+[methods]
+ROSMO = { configs = ["bsuite/rosmo"] }
+[environments]
+catch = { configs = ["bsuite/catch"] }
+[settings]
+"0" = { bindings = ["noise = 0.0"] }
+"0.5" = { bindings = ["noise = 0.5"] }
+"""
+SCORES = {  # by seed; the third seed of MZU on cartpole was stopped half-way
+    ("ROSMO", "catch"): [1.0, 0.5, 0.0],
+    ("ROSMO", "cartpole"): [900.0, 1000.0, 950.0],
+    ("MZU", "catch"): [0.25, 0.75, 0.5],
+    ("MZU", "cartpole"): [400.0, 600.0],
+}
+RETURNS = """\
+| method | catch | paper | seeds × updates | cartpole | seeds × updates |
+| --- | ---: | ---: | ---: | ---: | ---: |
+| ROSMO | 0.500 ± 0.500 | 1.000 ± 0.000 | 3 × 4,000 | 950.00 ± 50.00 | 3 × 4,000 |
+| MZU | 0.500 ± 0.250 | — | 3 × 2,000 | 500.00 ± 141.42 | 2 × 2,000 |
+"""
+GREEDY = """\
+| method | catch | cartpole |
+| --- | ---: | ---: |
+| ROSMO | 1.500 ± 0.500 | 951.00 ± 50.00 |
+| MZU | 1.500 ± 0.250 | 501.00 ± 141.42 |
+"""
+MISSING = """\
+| method | environment | seeds |
+| --- | --- | --- |
+| MZU | cartpole | 2 (1,000 updates) |
+"""
+
+
+def begin(root: Path, cell: experiments.Cell) -> RunFolder:
+    training = configs.load(cell.configs, cell.bindings)
+    folder = RunFolder(root / cell.folder)
+    folder.begin(gin.config_str(), {"seed": cell.seed, "imports": []})
+    for step in range(0, training.num_updates // 2 + 1, 1_000):
+        folder.metrics.append({"step": step, "return": step / 1_000, "updates_per_second": 100.0 + step})
+    return folder
+
+
+def finish(folder: RunFolder, step: int, score: float) -> None:
+    folder.metrics.append({"step": step, "return": score, "updates_per_second": 10_000.0})
+    folder.finish({"step": step, "sampled": [score - 1, score + 1], "greedy": [score, score + 2]})
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory) -> Path:
+    """The folder of a report that the command wrote."""
+    root = tmp_path_factory.mktemp("report")
+    (root / "two.toml").write_text(TOML)
+    for cell in experiments.load(str(root / "two.toml")).cells():
+        folder = begin(root / "runs" / "two", cell)
+        scores = SCORES[cell.method, cell.environment]
+        if cell.seed < len(scores):
+            finish(folder, 2_000 if cell.method == "MZU" else 4_000, scores[cell.seed])
+    arguments = ["--out", str(root / "runs"), "--to", str(root / "docs")]
+    assert main(["report", str(root / "two.toml"), *arguments]) == 0
+    return root / "docs" / "two"
+
+
+@pytest.fixture(scope="module")
+def numbers(reported) -> dict:
+    return json.loads((reported / "results.json").read_text())
+
+
+def test_the_tables_are_these(reported):
+    text = (reported / "report.md").read_text()
+    for table in (RETURNS, GREEDY, MISSING):
+        assert f"\n\n{table}" in text
+    assert "11 of 12 runs are finished" in text
+
+
+def test_every_picture_is_small_and_in_the_report(reported):
+    pictures = {path.name for path in reported.glob("*.png")}
+    assert pictures == {"main.png", "profile.png", "compute.png", "curves.png"}
+    text = (reported / "report.md").read_text()
+    for name in pictures:
+        assert f"]({name})" in text
+        assert (reported / name).read_bytes().startswith(b"\x89PNG")
+        assert (reported / name).stat().st_size < 200_000
+
+
+def test_the_json_has_each_seed_and_the_aggregates_over_complete_seeds(numbers):
+    for cell in numbers["cells"]:
+        expected = SCORES[cell["method"], cell["environment"]]
+        assert cell["sampled"] == expected
+        assert cell["greedy"] == [score + 1 for score in expected]
+        np.testing.assert_allclose(
+            cell["normalised"], envs.normalised_score(cell["environment"], np.array(expected))
+        )
+    for one in numbers["aggregates"]:
+        complete = {"ROSMO": 3, "MZU": 2}[one["method"]]
+        scores = [
+            envs.normalised_score(environment, np.array(SCORES[one["method"], environment][:complete]))
+            for environment in ("catch", "cartpole")
+        ]
+        assert one["seeds"] == complete
+        assert one["iqm"] == pytest.approx(stats.trim_mean(np.concatenate(scores), 0.25))
+        assert one["interval"][0] <= one["iqm"] <= one["interval"][1]
+    better, worse = numbers["improvement"]
+    assert better["probability"] == (3 / 6 + 1) / 2  # 3 of 6 pairs on catch, all on cartpole
+    assert worse["probability"] == 1 - better["probability"]
+    assert numbers["missing"] == [
+        {"method": "MZU", "environment": "cartpole", "setting": "", "seed": 2, "updates": 1_000}
+    ]
+
+
+def test_each_method_is_counted_by_its_own_configuration(numbers):
+    calls = {(cell["method"], cell["environment"]): cell["model_calls"] for cell in numbers["cells"]}
+    for environment in ("catch", "cartpole"):  # both of three actions; the searches have four simulations
+        assert calls["ROSMO", environment] == 128 * (6 * 3 + 5)
+        assert calls["MZU", environment] == 128 * (9 * 4 + 5)
+    seconds = {cell["method"]: cell["seconds_per_update"] for cell in numbers["cells"]}
+    assert seconds["ROSMO"] == pytest.approx(1 / np.median([100, 1_100, 2_100, 10_000]))
+
+
+def test_a_budget_takes_the_last_evaluation_within_it(numbers):
+    for one, quantity in itertools.product(numbers["over_compute"], ("flops", "seconds")):
+        budgets, scores = (np.array(one[quantity][name]) for name in ("budget", "iqm"))
+        cells = [cell for cell in numbers["cells"] if cell["method"] == one["method"]]
+        cost = "flops" if quantity == "flops" else "seconds_per_update"
+        updates = {"ROSMO": 4_000, "MZU": 2_000}[one["method"]]
+        assert budgets[-1] == pytest.approx(updates * max(cell[cost] for cell in cells))
+        final = next(a["iqm"] for a in numbers["aggregates"] if a["method"] == one["method"])
+        assert scores[-1] == pytest.approx(final)
+
+
+def test_one_seed_of_one_environment_makes_a_report_without_intervals(tmp_path):
+    (tmp_path / "one.toml").write_text(WITH_SETTINGS)
+    experiment = experiments.load(str(tmp_path / "one.toml"))
+    first = next(experiment.cells())
+    finish(begin(tmp_path / "runs", first), 15_000, 1.0)
+    text = write(gather(experiment, tmp_path / "runs"), tmp_path / "docs").read_text()
+    assert "| ROSMO | 0 | 1.000 | 1 × 15,000 |\n| ROSMO | 0.5 | — | — |" in text
+    assert "| ROSMO | 0 | 1.000 | — | 1 |\n| ROSMO | 0.5 | — | — | — |" in text
+    assert "A single seed has no interval" in text
+    assert "P(row > column)" not in text
+
+
+def test_without_reference_scores_there_are_returns_alone(tmp_path, monkeypatch):
+    monkeypatch.delitem(envs.references, "catch")
+    (tmp_path / "one.toml").write_text(WITH_SETTINGS)
+    experiment = experiments.load(str(tmp_path / "one.toml"))
+    for cell in experiment.cells():
+        finish(begin(tmp_path / "runs", cell), 15_000, 1.0)
+    text = write(gather(experiment, tmp_path / "runs"), tmp_path / "docs").read_text()
+    assert "nothing to aggregate" in text
+    assert sorted(path.name for path in (tmp_path / "docs").glob("*.png")) == ["curves.png"]
+
+
+def test_no_finished_run_is_one_sentence_that_says_what_to_run(tmp_path, capsys):
+    assert main(["report", "noise", "--out", str(tmp_path / "runs"), "--to", str(tmp_path / "docs")]) == 1
+    error = capsys.readouterr().err
+    assert f"rosmo experiment noise --out {tmp_path / 'runs'}" in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
