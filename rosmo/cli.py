@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     """Returns the parser of all commands."""
     try:
         from rosmo import commands
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise SystemExit(
             f'rosmo: the command line needs more packages: pip install "rosmo[run]" ({error})'
         ) from error

@@ -383,10 +383,9 @@ def test_crr_clones_without_teaching_its_critic(batch):
 def test_gradients_are_finite_with_a_single_legal_action(name, dtype, batch):
     agent = dataclasses.replace(AGENTS[name], model=functools.partial(small_model, dtype=dtype))
     params, target = params_of(agent, 1), params_of(agent, 2)
-    for windows in (batch, some_forbidden(batch, 1.1)):
-        gradient, metrics = gradient_of(agent, params, target, windows)
-        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
-        assert all(np.isfinite(value) for value in metrics.values())
+    gradient, metrics = gradient_of(agent, params, target, some_forbidden(batch, 1.1))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+    assert all(np.isfinite(value) for value in metrics.values())
     # Where there is no choice, there is nothing to clone and nothing to hold down.
     for term in ("loss/policy", "loss/conservative"):
         np.testing.assert_allclose(metrics.get(term, 0.0), 0, atol=1e-6)
@@ -431,9 +430,9 @@ def test_behavior_is_crr_with_the_advantage_of_a_model(weighting, regularizer):
 # Small tasks whose answers are known.
 
 
-def train(agent, steps: Trajectory, updates: int = 500, interval: int = 20) -> LatentModel:
+def train(agent, steps: Trajectory, updates: int = 300, interval: int = 15) -> LatentModel:
     optimizer = adamw(5e-3, weight_decay=0.0, warmup_steps=10)
-    learner = Learner(agent, optimizer, batch_size=64, target_update_interval=interval)
+    learner = Learner(agent, optimizer, batch_size=32, target_update_interval=interval)
     source = window_sampler(steps, window=agent.window, num_actions=ACTIONS)
     return learner.update_many(learner.init(KEY), source, updates)[0].params
 
@@ -467,7 +466,6 @@ def test_on_a_bandit_each_finds_its_own_answer():
     np.testing.assert_allclose(q_in(model, 0), reward, atol=0.1)
     np.testing.assert_allclose(policy_in(model, 0), exponential, atol=0.06)
     assert policy_in(train(CRR(small_model, weighting="binary"), bandit()), 0)[1] > 0.95
-    np.testing.assert_allclose(q_in(train(CQL(small_model, alpha=0.0), bandit()), 0), reward, atol=0.1)
     # The penalty alone is the cross entropy of a policy softmax Q.
     cautious = q_in(train(CQL(small_model, alpha=100.0), bandit()), 0)
     np.testing.assert_allclose(softmax(cautious), share, atol=0.06)
@@ -503,9 +501,8 @@ def chain() -> Trajectory:
         functools.partial(CRR, weighting="binary"),
         functools.partial(CRR, beta=0.02),
         functools.partial(CQL, alpha=0.1),
-        functools.partial(CQL, alpha=0.1, td_steps=3),
     ],
-    ids=["crr_binary", "crr_exp", "cql", "cql_3_steps"],
+    ids=["crr_binary", "crr_exp", "cql"],
 )
 def test_along_a_corridor_both_learn_to_go_on(make):
     agent = make(small_model)
@@ -520,22 +517,23 @@ def test_along_a_corridor_both_learn_to_go_on(make):
 
 
 @pytest.mark.parametrize("make", [CRR, functools.partial(CQL, alpha=0.0)], ids=["crr", "cql"])
-@pytest.mark.parametrize("terminal", [True, False])
-def test_a_truncation_is_not_an_end(make, terminal):
-    """A state that pays 1 and returns to itself, seen for one step at a time: worth 1, or 1/(1 − γ)."""
-    count = 60
+def test_a_truncation_is_not_an_end(make):
+    """Two states that pay 1, each seen for one step: 0 ends there, worth 1; 1 was cut off, 1/(1 − γ)."""
+    count = 120
+    state = np.arange(count) // 2 % 2
     last = np.arange(count) % 2 == 1
     steps = Trajectory(
-        observation=np.tile(np.eye(4, dtype=np.float32)[1], (count, 1)),
-        action=(np.arange(count) // 2 % 3).astype(np.int32),
+        observation=np.eye(4, dtype=np.float32)[state],
+        action=(np.arange(count) // 4 % 3).astype(np.int32),
         reward=np.where(last, 0, 1).astype(np.float32),
         discount=np.ones(count, np.float32),
         is_first=~last,
         is_last=last,
-        is_terminal=last & terminal,
+        is_terminal=last & (state == 0),
     )
-    model = train(make(small_model, positions=1), steps, interval=8)
-    np.testing.assert_allclose(q_in(model, 1), 1.0 if terminal else 10.0, rtol=0.1)
+    model = train(make(small_model, positions=1), steps, updates=600, interval=6)
+    np.testing.assert_allclose(q_in(model, 0), 1.0, rtol=0.1)
+    np.testing.assert_allclose(q_in(model, 1), 10.0, rtol=0.1)
 
 
 # Acting and bad settings.

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from rosmo import configs, operators, regularizers
-from rosmo.agents import LatentAgent
+from rosmo.agents import BC, CQL, CRR, LatentAgent
 from rosmo.configs import ConfigError
 
-AGENTS = ("behavior", "mzu", "mzu_q", "one_step", "rosmo", "sampled_rosmo")
+AGENTS = ("bc", "behavior", "cql", "crr", "mzu", "mzu_q", "one_step", "rosmo", "sampled_rosmo")
 ENVIRONMENTS = {"catch": (10, 5), "cartpole": (1, 6), "mountain_car": (1, 3)}
 
 
@@ -53,6 +53,19 @@ def test_the_values_are_those_of_the_paper():
     assert model.networks.dynamics.from_state.weight.shape == (32, 256)
     learner = training.learner(agent)
     assert (learner.batch_size, learner.target_update_interval) == (128, 200)
+
+
+def test_the_baselines_take_what_all_agents_share():
+    crr = configs.load(["bsuite/crr"], ["weighting = 'binary'", "td_steps = 3", "bins = 30"]).build_agent()
+    assert isinstance(crr, CRR)
+    assert (crr.weighting, crr.td_steps, crr.window) == ("binary", 3, 9)
+    assert crr.init(jax.random.key(0)).reward_codec.bins == 30
+    cql = configs.load(["bsuite/cql"], ["alpha = 4.0"]).build_agent()
+    assert isinstance(cql, CQL)
+    assert (cql.alpha, cql.td_steps) == (4.0, 1)
+    bc = configs.load(["bsuite/bc"], ["positions = 2"]).build_agent()
+    assert isinstance(bc, BC)
+    assert bc.window == 2
 
 
 def test_one_line_swaps_a_part():

@@ -15,10 +15,15 @@ from tests.windows import ACTIONS, random_steps, small_model, talkative
 
 KEY = jax.random.key(0)
 quick_adamw = functools.partial(adamw, warmup_steps=2)
+SIZES = {
+    "bc": {"positions": 4},
+    "crr": {"positions": 4, "td_steps": 2},
+    "cql": {"positions": 4, "td_steps": 2},
+}
 
 
 def make_agent(name: str = "rosmo"):
-    return agents.get(name)(small_model, unroll_steps=3, td_steps=2)
+    return agents.get(name)(small_model, **SIZES.get(name, {"unroll_steps": 3, "td_steps": 2}))
 
 
 def make_source(agent, seed: int = 0):
