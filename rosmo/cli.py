@@ -14,16 +14,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         args.run(args)
     except KeyboardInterrupt as stop:
-        print(f"rosmo: {stop or 'stopped'}", file=sys.stderr)
+        print(f"rosmo: {str(stop) or 'stopped'}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output has seen enough
         sys.stderr.close()
         return 0
-    except _MISTAKES as error:
+    except Exception as error:
         if args.debug:
             raise
-        message = str(error.args[0] if isinstance(error, KeyError) else error)
-        print(f"rosmo: {message.partition(_GIN_ADDS)[0]}", file=sys.stderr)
+        message = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
+        message = message.partition(_GIN_ADDS)[0]
+        if not isinstance(error, _MISTAKES):
+            message = f"{type(error).__name__}: {message} (--debug shows where)"
+        print(f"rosmo: {message}", file=sys.stderr)
         return 1
     return 0
 

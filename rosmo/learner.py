@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
+from jax.core import Tracer
 from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Int, PyTree
@@ -104,8 +105,12 @@ class Learner:
                 its size and a deterministic operator suggest.
             mesh: the devices, with an axis called "data".
         """
-        if target_update_interval < 1:
-            raise ValueError(f"target_update_interval must be at least 1, got {target_update_interval}")
+        for name, value in {
+            "batch_size": batch_size,
+            "target_update_interval": target_update_interval,
+        }.items():
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
         self.agent = agent
         self.optimizer = adamw() if optimizer is None else optimizer
         self.batch_size = batch_size
@@ -154,6 +159,11 @@ class Learner:
         metrics = parts[0] if len(parts) == 1 else jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
         return eqx.combine(arrays, self._static), metrics
 
+    def trace(self, batch: Trajectory) -> None:
+        """Traces an update on a batch, or on shapes of one: what cannot work fails here, before any work."""
+        state = jax.eval_shape(self._init, jax.random.key(0))
+        jax.eval_shape(self._update_arrays, state, batch)
+
     def lower_many(self, state: TrainState, source: Source, num_updates: int) -> jax.stages.Lowered:
         """Lowers an `update_many` without a target cache, to compile it ahead or to see what it costs.
 
@@ -167,7 +177,7 @@ class Learner:
 
     def _placed(self, state: TrainState) -> TrainState:
         """The arrays of a state, also of one restored onto another layout."""
-        if not isinstance(state.step, jax.core.Tracer) and state.step.is_deleted():
+        if not isinstance(state.step, Tracer) and state.step.is_deleted():
             raise ValueError("an update has consumed this state: go on with the state that it returned")
         return jax.device_put(eqx.filter(state, _is_array), self._replicated)
 
@@ -264,8 +274,8 @@ class Learner:
                 return self.agent.loss(params, state.target_params, windows, keys)
             return cast(CachesTargets, self.agent).loss_from_targets(params, windows, targets, keys)
 
-        (_, metrics), grads = eqx.filter_value_and_grad(loss, has_aux=True)(state.params)
-        metrics = {name: jnp.asarray(value, jnp.float32) for name, value in metrics.items()}
+        (value, metrics), grads = eqx.filter_value_and_grad(loss, has_aux=True)(state.params)
+        metrics = {name: jnp.asarray(x, jnp.float32) for name, x in ({"loss": value} | metrics).items()}
         flat, unravel = ravel_pytree((grads, metrics))
         grads, metrics = unravel(jax.lax.pmean(flat, DATA_AXIS))
         trained = eqx.filter(state.params, eqx.is_inexact_array)
@@ -285,7 +295,7 @@ class Learner:
                 f'the mesh needs an axis called "data" for the batch, got {self.mesh.axis_names}'
             )
         devices = self.mesh.shape[DATA_AXIS]
-        if self.batch_size < 1 or self.batch_size % devices:
+        if self.batch_size % devices:
             raise ValueError(
                 f"a batch of {self.batch_size} does not divide over the {devices} devices of the mesh's "
                 f'"data" axis: use a multiple of {devices}'

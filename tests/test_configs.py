@@ -98,7 +98,7 @@ def test_a_setting_reaches_the_part_that_is_called():
         ("train.num_updates = %updates", "%updates is used, but nothing says what updates is"),
         ("here/train.num_updates = 3", "nothing refers to the scope of here/"),
         ("num_updates = ", "binding 'num_updates = ': "),
-        ("num_updates = 0", "num_updates must be at least 1, got 0"),
+        ("num_updates = 0", "num_updates must be a whole number of at least 1, got 0"),
         ("train.eval_every = 1", "eval_every must be a multiple of log_every"),
         ("environment = 'cach'", "there is no environment 'cach'. Did you mean 'catch'"),
     ],
@@ -117,14 +117,14 @@ def test_an_unknown_file_lists_what_there_is(tmp_path):
 
 def test_a_file_of_ones_own_builds_on_packaged_ones(tmp_path):
     file = tmp_path / "mine.gin"
-    file.write_text("include 'bsuite/rosmo.gin'\nregularizers = ()\nnum_updates = 77\n")
+    file.write_text('include "bsuite/rosmo.gin"\nregularizers = ()\nnum_updates = 77\n')
     training = configs.load([str(file)])
     assert training.num_updates == 77
     assert training.build_agent().regularizers == ()
 
 
 def test_parts_of_ones_own_are_imported(tmp_path, monkeypatch):
-    (tmp_path / "my_parts.py").write_text(
+    (tmp_path / "operator.py").write_text(  # Python has a module of that name
         "import rosmo.regularizers as r\n"
         "@r.register('no_penalty')\n"
         "def no_penalty(positions, *, scale=2.0):\n"
@@ -133,7 +133,7 @@ def test_parts_of_ones_own_are_imported(tmp_path, monkeypatch):
     )
     monkeypatch.setattr(sys, "path", list(sys.path))
     bind = ["regularizers = ((@no_penalty, 1.0),)", "no_penalty.scale = 3.0"]
-    training = configs.load(["bsuite/rosmo"], bind, [str(tmp_path / "my_parts.py")])
+    training = configs.load(["bsuite/rosmo"], bind, [str(tmp_path / "operator.py")])
     assert training.build_agent().regularizers[0][0].__name__ == "no_penalty"
     with pytest.raises(ConfigError, match="cannot import 'no_such_module'"):
         configs.load(["bsuite/rosmo"], imports=["no_such_module"])
@@ -142,6 +142,8 @@ def test_parts_of_ones_own_are_imported(tmp_path, monkeypatch):
 def test_a_run_can_be_built_from_the_text_it_wrote_down():
     import gin
 
+    configs.load(["bsuite/rosmo"], ["regularizers = ()"])  # behavior_weight is then of no use
+    assert configs.load(text=gin.config_str()).build_agent().regularizers == ()
     configs.load(["bsuite/mzu", "bsuite/cartpole"], ["num_simulations = 3"])
     training = configs.load(text=gin.config_str())
     assert training.environment == "cartpole"

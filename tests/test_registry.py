@@ -66,7 +66,8 @@ def test_every_kind_of_part_has_its_names():
     assert operators.names() == ("mcts", "mcts_q", "one_step", "prior", "sampled_one_step")
     assert regularizers.names() == ("behavior", "behavior_exp")
     assert networks.names() == ("mlp", "resnet")
-    assert agents.names() == ("behavior", "mzu", "mzu_q", "one_step", "rosmo", "sampled_rosmo")
+    latent = ("behavior", "mzu", "mzu_q", "one_step", "rosmo", "sampled_rosmo")
+    assert agents.names() == tuple(sorted((*latent, "bc", "cql", "crr")))
 
 
 def test_kinds_refuse_each_others_parts():

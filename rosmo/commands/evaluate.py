@@ -15,6 +15,8 @@ from rosmo.runs.checkpoint import Checkpoints
 from rosmo.runs.folder import RunFolder
 from rosmo.runs.train import play
 
+POLICIES = ("sampled", "greedy")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what this command takes."""
@@ -31,21 +33,29 @@ def run(args: argparse.Namespace) -> None:
     """Prints the scores of the improved policy, its actions drawn and its likeliest."""
     returns = [play_run(folder, args) for folder in seed_folders(RunFolder(args.folder))]
     environment = returns[0]["environment"]
-    rows = []
-    for policy in ("sampled", "greedy"):
-        scores = summarise(np.concatenate([played[policy] for played in returns]))
-        row = {"policy": policy, **scores._asdict()}
-        if environment in envs.references:
-            row["normalised"] = float(envs.normalised_score(environment, np.float64(scores.mean)))
-        rows.append(row)
+    steps = ", ".join(f"{step:,}" for step in sorted({played["step"] for played in returns}))
+    rows = [score(environment, policy, [played[policy] for played in returns]) for policy in POLICIES]
     if args.json:
-        print(json.dumps({"environment": environment, "step": returns[0]["step"], "scores": rows}, indent=2))
+        print(json.dumps({"environment": environment, "seeds": len(returns), "step": steps, "scores": rows}))
         return
-    print(f"{environment}, {len(returns)} seed(s), checkpoint of update {returns[0]['step']:,}\n")
+    print(f"{environment}, {len(returns)} seed(s), checkpoint of update {steps}\n")
     print("".join(f"{name:>12}" for name in rows[0]))
     for row in rows:
         cells = (f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values())
         print("".join(f"{cell:>12}" for cell in cells))
+
+
+def score(environment: str, policy: str, returns: list[list[float]]) -> dict[str, Any]:
+    """Sums up the returns of each seed; of several, the standard error is that of their means."""
+    scores = summarise(np.concatenate(returns))
+    if len(returns) > 1:
+        scores = scores._replace(stderr=summarise(np.array([np.mean(one) for one in returns])).stderr)
+    row = {"policy": policy, **scores._asdict()}
+    if np.isnan(scores.stderr):
+        row["stderr"] = None  # a single episode has none, and JSON has no nan
+    if environment in envs.references:
+        row["normalised"] = float(envs.normalised_score(environment, np.float64(scores.mean)))
+    return row
 
 
 def play_run(folder: RunFolder, args: argparse.Namespace) -> dict[str, Any]:

@@ -23,6 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Begins the runs that are missing and trains all that are not finished."""
+    if args.seeds is not None and args.seeds < 1:
+        raise ValueError(f"--seeds must be at least 1, got {args.seeds}")
     experiment = experiments.load(args.name)
     folders = begin(experiment, args)
     left = sum(not folder.finished() for folder in folders)
@@ -50,7 +52,13 @@ def begin(experiment: Experiment, args: argparse.Namespace) -> list[RunFolder]:
 
 def _begin_run(folder: RunFolder, cell: Cell, text: str, data_dir: Path) -> None:
     if not folder.exists():
-        settings = {"imports": [], "data_dir": str(data_dir.resolve()), "wandb": None, "devices": 1}
+        settings = {
+            "imports": [],
+            "data_dir": str(data_dir.resolve()),
+            "wandb": None,
+            "devices": 1,
+            "data": None,
+        }
         folder.begin(text, settings | {"seed": cell.seed})
     elif folder.config.read_text() != text:
         raise ValueError(

@@ -15,6 +15,7 @@ from rosmo.runs.folder import RunFolder
 from rosmo.runs.progress import show
 
 _POLL_SECONDS = 1.0
+_PATIENCE_SECONDS = 60.0
 
 
 def train_all(folders: Sequence[RunFolder], label: str, resume_with: str) -> None:
@@ -33,6 +34,7 @@ def train_all(folders: Sequence[RunFolder], label: str, resume_with: str) -> Non
     failures: list[str] = []
     done = _done(folders)
     progress = show(sum(updates), label, unit="updates", done=done)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # it stops the runs as Ctrl-C does
     try:
         while waiting or running:
             free = [core for core in sorted(os.sched_getaffinity(0)) if core not in running]
@@ -49,9 +51,10 @@ def train_all(folders: Sequence[RunFolder], label: str, resume_with: str) -> Non
     except BaseException as error:
         _stop([process for _, process in running.values()])
         if isinstance(error, KeyboardInterrupt):
-            raise KeyboardInterrupt(f"stopped, every run is saved; go on with: {resume_with}") from error
+            raise KeyboardInterrupt(f"stopped, what was saved is kept; go on with: {resume_with}") from error
         raise
     finally:
+        signal.signal(signal.SIGTERM, before)
         progress.close()
     if failures:
         raise ChildProcessError(f"{len(failures)} of {len(folders)} runs failed; {failures[0]}")
@@ -67,10 +70,14 @@ def _start(folder: RunFolder, core: int) -> tuple[RunFolder, subprocess.Popen]:
 
 
 def _stop(processes: list[subprocess.Popen]) -> None:
-    for process in processes:
-        process.send_signal(signal.SIGINT)
-    for process in processes:
-        process.wait()
+    """Asks the runs to save and stop, again if they do not, and then makes them."""
+    print(f"waiting for {len(processes)} runs to save", file=sys.stderr, flush=True)
+    for order in (signal.SIGINT, signal.SIGINT, signal.SIGKILL):
+        for process in processes:
+            process.send_signal(order)
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while any(process.poll() is None for process in processes) and time.monotonic() < deadline:
+            time.sleep(0.1)
 
 
 def _failure(folder: RunFolder, code: int) -> list[str]:

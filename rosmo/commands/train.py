@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from rosmo.commands.listeners import tensorboard, wandb
 from rosmo.commands.shared import load_data, open_run, seed_folder, seed_folders
 from rosmo.learner import DATA_AXIS
 from rosmo.report import learning_curve
+from rosmo.runs.datasets import checksum
 from rosmo.runs.folder import RunFolder
 from rosmo.runs.train import Interrupted, Training, train
 
@@ -38,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE")
     parser.add_argument("--run", dest="folder", type=Path, help="the run's folder (default: one below runs/)")
     parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with a run that was stopped")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, help="of parameters and batches (default: 0)")
     parser.add_argument("--seeds", type=int, help="train this many seeds, one on each core at a time")
     parser.add_argument("--data-dir", type=Path, default=Path("data"), help="where collected data is kept")
     parser.add_argument(
@@ -49,9 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Begins a run, or goes on with one."""
-    known = RunFolder(args.resume).read_settings() if args.resume else {}
+    known = _resumed(args) if args.resume else {}
     with contextlib.suppress(RuntimeError):  # JAX is awake already, and keeps the devices that it has
-        jax.config.update("jax_num_cpu_devices", args.devices or known.get("devices") or _cpu_devices())
+        devices = args.devices or known.get("devices") or _cpu_devices()
+        jax.config.update("jax_num_cpu_devices", max(devices, 1))
     folder = RunFolder(args.resume) if args.resume else _begin(args)
     if folder.read_settings().get("seeds"):
         label = f"{folder.path.name}, {len(seed_folders(folder))} seeds"
@@ -72,6 +75,11 @@ def train_folder(folder: RunFolder) -> None:
     training, settings = open_run(folder)
     mesh = _mesh(settings["devices"])
     steps = load_data(training, Path(settings["data_dir"]))
+    if settings["data"] not in (None, checksum(steps)):
+        raise ValueError(
+            f"the data has changed since {folder.path} was begun: it was {settings['data']}, and is now "
+            f"{checksum(steps)}; bring it back, or begin a new run"
+        )
 
     def keep_config(row: dict) -> None:
         folder.operative_config.write_text(gin.operative_config_str())
@@ -95,17 +103,28 @@ def draw(folder: RunFolder, training: Training) -> None:
     learning_curve(rows, folder.curve, title=folder.path.name, top=top)
 
 
+def _resumed(args: argparse.Namespace) -> dict:
+    """The settings of the run that is to go on; nothing else may be asked for with it."""
+    others = ("configs", "bind", "imports", "folder", "seed", "seeds", "devices", "wandb")
+    if asked := [name for name in others if getattr(args, name)]:
+        raise ValueError(f"--resume goes on with a run as it was begun: leave out {', '.join(asked)}")
+    return RunFolder(args.resume).read_settings()
+
+
 def _begin(args: argparse.Namespace) -> RunFolder:
     """Checks everything that can be checked, then makes the run's folder (and one for each seed)."""
-    names = args.configs or ["bsuite/rosmo"]
-    training = configs.load(names, args.bind, args.imports)
-    text = gin.config_str()
-    agent = training.build_agent()
-    batch_size = training.learner(agent).batch_size
-    devices = args.devices or (_most_devices(batch_size) if args.seeds is None else 1)
-    training.learner(agent, mesh=_mesh(devices))
+    names, first_seed = args.configs or ["bsuite/rosmo"], args.seed or 0
+    if not 0 <= first_seed < 2**30:
+        raise ValueError(f"--seed must lie between 0 and 2³⁰, got {args.seed}")
     if args.seeds is not None and args.seeds < 1:
         raise ValueError(f"--seeds must be at least 1, got {args.seeds}")
+    training = configs.load(names, args.bind, args.imports)
+    if training.data and not training.data.startswith("minari:"):  # to be found from anywhere
+        path = str(Path(training.data).expanduser().resolve())
+        training = configs.load(names, [*args.bind, f"train.data = {path!r}"], args.imports)
+    text, agent = gin.config_str(), training.build_agent()
+    devices = args.devices or (_most_devices(training.learner(agent).batch_size) if args.seeds is None else 1)
+    learner = training.learner(agent, mesh=_mesh(devices))
     folder = RunFolder(args.folder or Path("runs") / _default_name(names, training))
     if folder.exists():
         raise FileExistsError(
@@ -117,12 +136,15 @@ def _begin(args: argparse.Namespace) -> RunFolder:
         "data_dir": str(args.data_dir.resolve()),
         "wandb": args.wandb,
     }
-    training.check(agent, load_data(training, args.data_dir))
+    steps = load_data(training, args.data_dir)
+    training.rehearse(learner, steps)
+    common |= {"data": checksum(steps), "devices": devices}
+    print(f"training on {common['data']}", file=sys.stderr)
     if args.seeds is None:
-        folder.begin(text, common | {"seed": args.seed, "devices": devices})
+        folder.begin(text, common | {"seed": first_seed})
         return folder
     for seed in range(args.seeds):
-        settings = common | {"seed": args.seed + seed, "devices": devices}
+        settings = common | {"seed": first_seed + seed}
         seed_folder(folder.path, seed).begin(text, settings)
     folder.begin(text, common | {"seeds": args.seeds})
     return folder
@@ -145,10 +167,8 @@ def _most_devices(batch_size: int) -> int:
 
 
 def _mesh(devices: int) -> Mesh:
-    if len(jax.devices()) < devices:
-        raise ValueError(
-            f"the run wants {devices} devices, and here are {len(jax.devices())}: pass --devices"
-        )
+    if not 1 <= devices <= len(jax.devices()):
+        raise ValueError(f"a run on {devices} devices is not possible here: there are {len(jax.devices())}")
     return jax.make_mesh(
         (devices,), (DATA_AXIS,), devices=jax.devices()[:devices], axis_types=(AxisType.Auto,)
     )

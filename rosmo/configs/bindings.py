@@ -3,9 +3,11 @@
 import contextlib
 import difflib
 import importlib
+import importlib.util
 import inspect
 import re
 import sys
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -85,7 +87,10 @@ def load(
             gin.parse_config(binding)
     with _explained("the configuration"):
         gin.finalize()
-        _refuse_unused([text, *bindings, *(raw for file in files for raw in _texts(file))])
+        if ("", "rosmo.train") not in _config():
+            raise ConfigError("say which agent to train first, as in: rosmo train bsuite/rosmo bsuite/catch")
+        if not text:  # what a run wrote down has been checked, and says no more of what was overridden
+            _refuse_unused([*bindings, *(raw for file in files for raw in _texts(file))])
         return gin.get_configurable("train")()
 
 
@@ -101,31 +106,46 @@ def _find(config: str) -> str:
 
 
 def import_module(module: str) -> None:
-    """Imports a module by name, or a file by its path."""
-    try:
-        if module.endswith(".py"):
-            sys.path.insert(0, str(Path(module).resolve().parent))
-            importlib.import_module(Path(module).stem)
-        else:
-            sys.path.insert(0, "")
+    """Imports a module by name, or a file by its path, whatever else is called like it; each once."""
+    if not module.endswith(".py"):
+        sys.path.insert(0, "")
+        try:
             importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"cannot import {module!r}: {error}") from error
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"cannot import {module!r}: {error}") from error
+        return
+    path = Path(module).resolve()
+    name = f"rosmo_import_{path.stem}_{zlib.crc32(str(path).encode()):x}"
+    if name in sys.modules:
+        return
+    if not path.is_file():
+        raise ConfigError(f"cannot import {module!r}: there is no such file")
+    sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[name])
 
 
 def _texts(file: str) -> Iterator[str]:
     """Yields a gin file as it stands, and those that it includes."""
     text = Path(file).read_text()
     yield text
-    for included in re.findall(r"^include '([^']+)'", text, flags=re.MULTILINE):
+    for included in re.findall(r"""^include ['"]([^'"]+)['"]""", text, flags=re.MULTILINE):
         yield from _texts(_find(included.removesuffix(".gin")))
+
+
+def _config() -> dict[tuple[str, str], dict]:
+    """What gin has been told, by scope and part."""
+    return gin.config._CONFIG  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _refuse_unused(texts: Sequence[str]) -> None:
     """Refuses what gin would pass over in silence: macros and scopes that no text ever refers to."""
     used = {name for text in texts for name in re.findall(r"%(\w+)", text)}
     scopes = {name for text in texts for name in re.findall(r"@(\w+)/", text)}
-    for scope, selector in gin.config._CONFIG:  # pyright: ignore[reportAttributeAccessIssue]
+    for scope, selector in _config():
         if selector == "gin.macro" and scope not in used:
             raise ConfigError(
                 f"nothing uses {scope!r}.{_nearest(scope, used)} There are: {', '.join(sorted(used))}."
@@ -154,6 +174,8 @@ def _explain(message: str) -> str:
         return f"{match.group(1)} has no setting {match.group(2)!r}.{_nearest(match.group(2), settings)}"
     if match := re.search(r"No bindings specified for '(\w+)/gin.macro'", message):
         return f"%{match.group(1)} is used, but nothing says what {match.group(1)} is"
+    if "malformed node" in message:
+        return "cannot be read: write @name for a part, quotes around text, and plain numbers"
     return (message.strip().strip('"').splitlines() or ["cannot be read"])[0]
 
 

@@ -1,7 +1,11 @@
 """The data of a training run: what is on disk, or else what is collected once and kept."""
 
 import json
+import zlib
 from pathlib import Path
+
+import jax
+import numpy as np
 
 from rosmo.collect import collect
 from rosmo.data import minari, rlds
@@ -63,6 +67,14 @@ def load_or_collect(
     if data and data.startswith(_MINARI):
         return minari.read(data.removeprefix(_MINARI), fraction=fraction, seed=seed)
     directory = Path(data) if data else default_directory(root, environment, noise=noise, seed=seed)
-    if data is None and not directory.exists():
+    if data is None and not (directory.exists() and any(directory.iterdir())):
         collect_to(directory, environment, noise=noise, seed=seed)
     return rlds.read(directory, fraction=fraction, seed=seed)
+
+
+def checksum(steps: Trajectory) -> str:
+    """Returns a short text that another data set would not have."""
+    total = 0
+    for array in jax.tree.leaves(steps):
+        total = zlib.crc32(np.asarray(array).tobytes(), total)
+    return f"{int(steps.is_last.sum())} episodes, {len(steps.action)} steps, crc32 {total:08x}"

@@ -95,7 +95,7 @@ class MetricsTable:
     def truncate(self, step: int) -> None:
         """Drops what was logged after a step, which a resumed run will log again."""
         self._columns = self._existing_columns()
-        if self._columns:
+        if self.path.exists():
             self._rewrite([row for row in self.rows() if row["step"] <= step])
 
     def _rewrite(self, rows: Sequence[Mapping[str, float | int]]) -> None:
@@ -109,8 +109,8 @@ class MetricsTable:
     def _existing_columns(self) -> list[str]:
         if not self.path.exists():
             return []
-        header = self.path.read_text().splitlines()[:1]
-        return header[0].split(",") if header else []
+        header, newline, _ = self.path.read_text().partition("\n")
+        return header.strip().split(",") if newline else []  # without its end it was cut off
 
 
 def versions() -> dict[str, str]:

@@ -50,7 +50,7 @@ class _Lines:
     def advance(self, amount: int, note: str = "") -> None:
         self._done += amount
         now = time.monotonic()
-        if self._done < self._total and now - self._printed < _SECONDS_BETWEEN_LINES:
+        if not (amount and self._done >= self._total) and now - self._printed < _SECONDS_BETWEEN_LINES:
             return
         self._printed = now
         rate = (self._done - self._before) / max(now - self._started, 1e-9)

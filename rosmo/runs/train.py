@@ -14,14 +14,14 @@ import numpy as np
 
 from rosmo import envs
 from rosmo.agents import Agent
-from rosmo.runs.checkpoint import Checkpoints
 from rosmo.data import HostSampler, window_sampler
 from rosmo.data.windows import checked_steps
 from rosmo.evaluate import Evaluator, summarise
 from rosmo.learner import Learner, TrainState
 from rosmo.model import latent_model
-from rosmo.runs.progress import show
+from rosmo.runs.checkpoint import Checkpoints
 from rosmo.runs.folder import RunFolder
+from rosmo.runs.progress import show
 from rosmo.types import Metrics, Params, Trajectory
 
 _EVALUATION_SEED = 2**30  # seeds of evaluations count from here, apart from those of training
@@ -67,9 +67,16 @@ class Training:
     final_episodes: int = 100
 
     def __post_init__(self):
-        for name in ("num_updates", "log_every", "eval_every", "eval_episodes", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        counts = ("num_updates", "log_every", "eval_every", "eval_episodes", "checkpoint_every")
+        for name in (*counts, "final_episodes"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+        for name in ("noise", "data_fraction"):
+            if not isinstance(getattr(self, name), int | float):
+                raise ValueError(f"{name} must be a number, got {getattr(self, name)!r}")
+        if not isinstance(self.data, str | None):
+            raise ValueError(f"data must be the path of a data set in quotes, got {self.data!r}")
         for name in ("eval_every", "checkpoint_every"):
             if getattr(self, name) % self.log_every:
                 raise ValueError(
@@ -97,6 +104,12 @@ class Training:
                 f"{list(shape)}: train on data of the same environment"
             )
         checked_steps(steps, window=agent.window, num_actions=actions)
+
+    def rehearse(self, learner: Learner, steps: Trajectory) -> None:
+        """Traces an update, so that a setting that cannot work fails before anything is made."""
+        self.check(learner.agent, steps)
+        shape = (learner.batch_size, learner.agent.window)
+        learner.trace(jax.tree.map(lambda x: jax.ShapeDtypeStruct(shape + x.shape[1:], x.dtype), steps))
 
     def build_evaluator(self, agent: Agent, episodes: int | None = None) -> Evaluator:
         """Returns what plays the agent in the environment."""
@@ -130,6 +143,19 @@ def train(
         listeners: called with each row of metrics.
         **learner_settings: passed on to the learner, such as its `mesh`.
     """
+    with _stop_signals() as stopped:
+        return _train(training, steps, folder, seed, listeners, learner_settings, stopped)
+
+
+def _train(
+    training: Training,
+    steps: Trajectory,
+    folder: RunFolder,
+    seed: int,
+    listeners: tuple[Callable[[dict], None], ...],
+    learner_settings: dict[str, Any],
+    stopped: list[int],
+) -> TrainState:
     agent = training.build_agent()
     learner = training.learner(agent, **learner_settings)
     training.check(agent, steps)
@@ -141,8 +167,7 @@ def train(
     folder.metrics.truncate(int(state.step))
     loop = _Loop(training, advance, training.build_evaluator(agent), checkpoints, folder, seed, listeners)
     try:
-        with _stop_signals() as stopped:
-            state = loop.run(state, stopped)
+        state = loop.run(state, stopped)
     finally:
         checkpoints.close()
     evaluator = training.build_evaluator(agent, training.final_episodes)

@@ -29,6 +29,14 @@ def test_a_row_that_was_cut_off_is_not_read_and_not_kept(tmp_path):
     assert resumed.rows() == [{"step": 10, "loss": 0.5}, {"step": 20, "loss": 0.125}]
 
 
+def test_a_header_that_was_cut_off_begins_anew(tmp_path):
+    table = MetricsTable(tmp_path / "metrics.csv")
+    table.path.write_text("step,retu")
+    table.truncate(0)
+    table.append({"step": 1, "return": 2.0})
+    assert table.rows() == [{"step": 1, "return": 2.0}]
+
+
 def test_a_folder_is_a_run_once_everything_is_written(tmp_path):
     folder = RunFolder(tmp_path / "deep" / "run")
     assert not folder.exists()

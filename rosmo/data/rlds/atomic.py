@@ -20,7 +20,9 @@ def refuse_existing(directory: str | Path, overwrite: bool) -> None:
     if not (directory / "dataset_info.json").exists():
         raise FileExistsError(f"{directory} exists and is no data set: choose another directory")
     if not overwrite:
-        raise FileExistsError(f"there is a data set in {directory}: pass overwrite=True to replace it")
+        raise FileExistsError(
+            f"there is a data set in {directory}: overwrite=True (--overwrite) would replace it"
+        )
 
 
 @contextlib.contextmanager
