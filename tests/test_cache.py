@@ -15,7 +15,7 @@ KEY = jax.random.key(0)
 
 
 def make_agent(name: str):
-    extra = {"num_simulations": 3} if name.startswith("mzu") else {}
+    extra = {"num_simulations": 3, "dirichlet_fraction": 0.0} if name.startswith("mzu") else {}
     return agents.get(name)(small_model, unroll_steps=3, td_steps=2, **extra)
 
 

@@ -132,6 +132,7 @@ def test_parts_of_ones_own_are_imported(tmp_path, monkeypatch):
         "    return 0 * positions.value\n"
     )
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(regularizers.registry, "_parts", dict(regularizers.registry._parts))
     bind = ["regularizers = ((@no_penalty, 1.0),)", "no_penalty.scale = 3.0"]
     training = configs.load(["bsuite/rosmo"], bind, [str(tmp_path / "operator.py")])
     assert training.build_agent().regularizers[0][0].__name__ == "no_penalty"

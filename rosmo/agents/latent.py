@@ -38,7 +38,7 @@ class LatentAgent:
 
     Args:
         model: builds the model from a key.
-        operator: gives the policy targets, and acts.
+        operator: gives the policy targets, and acts unless `acting` does.
         regularizers: pairs of a regularizer and its weight; they add up.
         bootstrap: where value targets bootstrap from, the target "network" (Eq. 8) or the improved root
             values of the "operator" (Eq. 3).
@@ -47,6 +47,7 @@ class LatentAgent:
         policy_weight: coefficient of the policy loss.
         value_weight: coefficient of the value loss.
         reward_weight: coefficient of the reward loss.
+        acting: the operator that acts, such as a search without the noise of its targets.
     """
 
     model: Callable[[Key], LatentModel]
@@ -58,6 +59,7 @@ class LatentAgent:
     policy_weight: float = 1.0
     value_weight: float = 0.25
     reward_weight: float = 1.0
+    acting: Operator | None = None
 
     def __post_init__(self):
         if self.unroll_steps < 1 or self.td_steps < 1:
@@ -93,7 +95,8 @@ class LatentAgent:
     ) -> Integer[Array, "batch"]:
         """Chooses actions by the improved policy."""
         root = params.root(params.encode(observation))
-        improvement = self.operator(params, key, root, recurrent_fn, invalid_actions=invalid_actions)
+        operator = self.acting or self.operator
+        improvement = operator(params, key, root, recurrent_fn, invalid_actions=invalid_actions)
         if not greedy:
             return improvement.action
         legal = mask_logits(improvement.action_weights, invalid_actions)

@@ -43,11 +43,21 @@ def behavior(model: ModelBuilder, *, behavior_weight: float = 1.0, **settings) -
 
 @registry.register("mzu")
 def mzu(
-    model: ModelBuilder, *, num_simulations: int = 4, max_depth: int | None = None, **settings
+    model: ModelBuilder,
+    *,
+    num_simulations: int = 4,
+    max_depth: int | None = None,
+    dirichlet_fraction: float = 0.25,
+    **settings,
 ) -> LatentAgent:
-    """MuZero Unplugged: policy and value targets from Monte-Carlo tree search."""
-    operator = functools.partial(operators.mcts, num_simulations=num_simulations, max_depth=max_depth)
-    return LatentAgent(model, operator, bootstrap="operator", **settings)
+    """MuZero Unplugged: policy and value targets from Monte-Carlo tree search.
+
+    Its targets have MuZero's noise at the root, its actions have not. Without the noise a search of few
+    simulations follows its prior alone, and the policy locks onto one action within 2,000 updates on catch.
+    """
+    search = functools.partial(operators.mcts, num_simulations=num_simulations, max_depth=max_depth)
+    noisy = functools.partial(search, dirichlet_fraction=dirichlet_fraction)
+    return LatentAgent(model, noisy, bootstrap="operator", acting=search, **settings)
 
 
 @registry.register("mzu_q")
@@ -56,11 +66,13 @@ def mzu_q(
     *,
     num_simulations: int = 4,
     max_depth: int | None = None,
+    dirichlet_fraction: float = 0.25,
     tau: float = 0.1,
     **settings,
 ) -> LatentAgent:
     """MZU-Q: MuZero Unplugged with the policy update of MPO."""
-    operator = functools.partial(
+    search = functools.partial(
         operators.mcts_q, num_simulations=num_simulations, max_depth=max_depth, tau=tau
     )
-    return LatentAgent(model, operator, bootstrap="operator", **settings)
+    noisy = functools.partial(search, dirichlet_fraction=dirichlet_fraction)
+    return LatentAgent(model, noisy, bootstrap="operator", acting=search, **settings)
