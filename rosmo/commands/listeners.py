@@ -22,7 +22,7 @@ def tensorboard(folder: Path) -> Callable[[dict], None]:
 def wandb(project: str, folder: Path) -> Callable[[dict], None]:
     """Returns what logs rows to Weights & Biases; a resumed run goes on in the same place there."""
     try:
-        import wandb as client
+        import wandb as client  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise ImportError('--wandb needs its client: pip install "rosmo[wandb]"') from error
     name = "-".join(folder.resolve().parts[-2:])
