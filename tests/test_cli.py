@@ -178,11 +178,7 @@ def test_data_larger_than_the_device_trains_to_the_same_numbers(data, tmp_path):
         (["train", "--seeds", "0"], "--seeds must be at least 1"),
         (["train", "--seed", "5000000000"], "--seed must lie between"),
         (["train", "--devices", "99"], "99 devices"),
-        (["train", "-p", "num_updates = 20.5"], "num_updates must be a whole number of at least 1, got 20.5"),
         (["train", "-p", "train.final_episodes = 0"], "final_episodes must be a whole number"),
-        (["train", "-p", "batch_size = 8.0"], "batch_size must be a whole number of at least 1, got 8.0"),
-        (["train", "-p", "noise = '0.3'"], "noise must be a number, got '0.3'"),
-        (["train", "-p", "data = 5"], "data must be the path of a data set in quotes, got 5"),
         (["train", "-p", "operator = mcts"], "write @name for a part"),
         (["train", "bsuite/catch"], "say which agent to train first"),
         (["evaluate", "/nowhere"], "/nowhere is no run"),
@@ -197,6 +193,23 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(arguments, message, tmp_pa
     assert message in error
     assert error.count("\n") == 1
     assert not list(tmp_path.rglob("*.*"))
+
+
+def test_a_wrong_type_is_one_sentence(tmp_path):
+    """In a process of its own: the tests' type checker would speak first."""
+    sentences = {
+        "num_updates = 20.5": "num_updates must be a whole number of at least 1, got 20.5",
+        "batch_size = 8.0": "batch_size must be a whole number of at least 1, got 8.0",
+        "noise = '0.3'": "noise must be a number, got '0.3'",
+        "data = 5": "data must be the path of a data set in quotes, got 5",
+    }
+    program = "import sys; from rosmo.cli import main\nfor b in sys.argv[1:]: main(['train', '-p', b])"
+    command = [sys.executable, "-c", program, *sentences]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300, check=True)
+    for line, sentence in zip(result.stderr.splitlines(), sentences.values(), strict=True):
+        assert line.startswith("rosmo: ")
+        assert line.endswith(sentence)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("binding", ["operator = @behavior", "learning_rate = 'fast'"])

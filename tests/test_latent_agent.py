@@ -309,7 +309,9 @@ def test_presets_are_the_papers():
     assert agents.one_step(small_model).regularizers == ()
     assert agents.behavior(small_model).policy_weight == 0
     assert agents.mzu(small_model).bootstrap == "operator"
-    assert agents.mzu(small_model).operator.keywords == {"num_simulations": 4, "max_depth": None}
+    search = {"num_simulations": 4, "max_depth": None}
+    assert agents.mzu(small_model).operator.keywords == search | {"dirichlet_fraction": 0.25}
+    assert agents.mzu(small_model).acting.keywords == search  # without noise
     assert agents.mzu_q(small_model).operator.keywords["tau"] == 0.1
     assert agents.sampled_rosmo(small_model, num_samples=8).operator.keywords == {"num_samples": 8}
 

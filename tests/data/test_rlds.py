@@ -645,7 +645,7 @@ def test_a_data_set_is_replaced_only_when_asked(tmp_path, episodes):
     (tmp_path / "d").mkdir()  # an empty directory is in nobody's way
     write(tmp_path / "d", episodes)
     before = contents(tmp_path / "d")
-    with pytest.raises(FileExistsError, match="pass overwrite=True to replace it"):
+    with pytest.raises(FileExistsError, match="overwrite=True .--overwrite. would replace it"):
         write(tmp_path / "d", episodes[:2])
     assert contents(tmp_path / "d") == before
     write(tmp_path / "d", episodes[:2], file_format="tfrecord", overwrite=True)
@@ -671,7 +671,7 @@ def test_one_can_ask_before_the_work_whether_a_directory_is_free(tmp_path, episo
     for free in (tmp_path / "missing", str(tmp_path / "empty")):
         rlds.refuse_existing(free, False)
     rlds.refuse_existing("~/d", True)
-    with pytest.raises(FileExistsError, match="pass overwrite=True to replace it"):
+    with pytest.raises(FileExistsError, match="overwrite=True .--overwrite. would replace it"):
         rlds.refuse_existing("~/d", False)
     with pytest.raises(FileExistsError, match="exists and is no data set"):
         rlds.refuse_existing(tmp_path / "home", True)
@@ -787,7 +787,7 @@ def test_a_writer_killed_between_its_renames_loses_nothing(tmp_path, episodes):
     (tmp_path / "d").rename(tmp_path / ".d.previous")
     with pytest.raises(FileNotFoundError, match=r"rename .*/\.d\.previous to get it back"):
         rlds.read(tmp_path / "d")
-    with pytest.raises(FileExistsError, match="pass overwrite=True"):
+    with pytest.raises(FileExistsError, match="overwrite=True"):
         write(tmp_path / "d", episodes[:2])
     assert contents(tmp_path / "d") == before
     assert os.listdir(tmp_path) == ["d"]
