@@ -645,7 +645,7 @@ def test_a_data_set_is_replaced_only_when_asked(tmp_path, episodes):
     (tmp_path / "d").mkdir()  # an empty directory is in nobody's way
     write(tmp_path / "d", episodes)
     before = contents(tmp_path / "d")
-    with pytest.raises(FileExistsError, match="overwrite=True .--overwrite. would replace it"):
+    with pytest.raises(FileExistsError, match="there is a data set in"):
         write(tmp_path / "d", episodes[:2])
     assert contents(tmp_path / "d") == before
     write(tmp_path / "d", episodes[:2], file_format="tfrecord", overwrite=True)
@@ -671,7 +671,7 @@ def test_one_can_ask_before_the_work_whether_a_directory_is_free(tmp_path, episo
     for free in (tmp_path / "missing", str(tmp_path / "empty")):
         rlds.refuse_existing(free, False)
     rlds.refuse_existing("~/d", True)
-    with pytest.raises(FileExistsError, match="overwrite=True .--overwrite. would replace it"):
+    with pytest.raises(FileExistsError, match="there is a data set in"):
         rlds.refuse_existing("~/d", False)
     with pytest.raises(FileExistsError, match="exists and is no data set"):
         rlds.refuse_existing(tmp_path / "home", True)
