@@ -113,7 +113,10 @@ class Training:
 
     def build_evaluator(self, agent: Agent, episodes: int | None = None) -> Evaluator:
         """Returns what plays the agent in the environment."""
-        make = lambda seed: envs.make(self.environment, seed=seed)  # noqa: E731
+
+        def make(seed: int) -> Any:
+            return envs.make(self.environment, seed=seed)
+
         return Evaluator(agent, make, episodes=self.eval_episodes if episodes is None else episodes)
 
 
