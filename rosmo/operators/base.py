@@ -25,7 +25,7 @@ class Improvement(eqx.Module):
     `action_weights` is the policy target. `qvalues` is `nan` where the operator has no estimate; an operator
     that has one for every action sets `complete`, which spares others a look-ahead of their own. One whose
     key draws nothing but the action sets `deterministic`: its targets may be kept. A search is not: its key
-    breaks ties, and a policy that learns the same ties over and over takes them for improvements.
+    breaks ties too, and may draw noise.
     """
 
     action: Integer[Array, "batch"]
