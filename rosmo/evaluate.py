@@ -11,7 +11,7 @@ from jaxtyping import Float
 from scipy import stats
 
 from rosmo.agents import Agent
-from rosmo.types import Params
+from rosmo.types import Params, is_array
 
 
 class Scores(NamedTuple):
@@ -54,7 +54,7 @@ class Evaluator:
         self.episodes = episodes
         self._make = make_environment
         self._parallel = min(episodes, environments)
-        static = eqx.partition(eqx.filter_eval_shape(agent.init, jax.random.key(0)), _is_array)[1]
+        static = eqx.partition(eqx.filter_eval_shape(agent.init, jax.random.key(0)), is_array)[1]
 
         def act(arrays: Params, seed: Any, time: Any, observation: Any, greedy: bool) -> Any:
             key = jax.random.fold_in(jax.random.key(seed), time)
@@ -111,7 +111,3 @@ class _Player:
     def _begin(self) -> None:
         self.observation = self._environment.reset().observation
         self._return = 0.0
-
-
-def _is_array(leaf: Any) -> bool:
-    return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)

@@ -15,7 +15,7 @@ from jaxtyping import Int, PyTree
 
 from rosmo.agents import Agent, CachesTargets
 from rosmo.cache import Draw, Source, cached_draw, caching, judge_all, pays
-from rosmo.types import Key, Keys, Metrics, Params, Trajectory
+from rosmo.types import Key, Keys, Metrics, Params, Trajectory, is_array
 
 DATA_AXIS = "data"
 
@@ -117,14 +117,14 @@ class Learner:
         self.target_update_interval = target_update_interval
         self.cache_targets = cache_targets
         # With automatic axes, whatever it was made with: what leaves the learner is then usable anywhere.
-        self.mesh = single_device_mesh() if mesh is None else Mesh(mesh.devices, mesh.axis_names)
+        self.mesh = data_mesh() if mesh is None else Mesh(mesh.devices, mesh.axis_names)
         self._refuse_bad_layout()
         self._replicated = NamedSharding(self.mesh, PartitionSpec())
         self._split = NamedSharding(self.mesh, PartitionSpec(DATA_AXIS))
         # What of a state is not an array (an activation function, say) is the same for every state.
-        self._static = eqx.partition(eqx.filter_eval_shape(self._fresh, jax.random.key(0)), _is_array)[1]
+        self._static = eqx.partition(eqx.filter_eval_shape(self._fresh, jax.random.key(0)), is_array)[1]
         self._init = jax.jit(
-            lambda key: eqx.filter(self._fresh(key), _is_array), out_shardings=self._replicated
+            lambda key: eqx.filter(self._fresh(key), is_array), out_shardings=self._replicated
         )
         self._update = jax.jit(self._update_arrays, donate_argnums=0)
         self._update_many = jax.jit(self._update_arrays_many, donate_argnums=0, static_argnums=(2, 3, 4))
@@ -179,7 +179,7 @@ class Learner:
         """The arrays of a state, also of one restored onto another layout."""
         if not isinstance(state.step, Tracer) and state.step.is_deleted():
             raise ValueError("an update has consumed this state: go on with the state that it returned")
-        return jax.device_put(eqx.filter(state, _is_array), self._replicated)
+        return jax.device_put(eqx.filter(state, is_array), self._replicated)
 
     def _update_arrays(self, arrays: TrainState, batch: Trajectory) -> tuple[TrainState, Metrics]:
         def shard(arrays: TrainState, windows: Trajectory) -> tuple[TrainState, Metrics]:
@@ -244,7 +244,7 @@ class Learner:
         return TrainState(
             params=params,
             # A copy: donation must not hand the same buffer over twice.
-            target_params=jax.tree.map(lambda x: jnp.copy(x) if _is_array(x) else x, params),
+            target_params=jax.tree.map(lambda x: jnp.copy(x) if is_array(x) else x, params),
             opt_state=self.optimizer.init(eqx.filter(params, eqx.is_inexact_array)),
             step=jnp.zeros((), jnp.int32),
             key=key_state,
@@ -284,10 +284,10 @@ class Learner:
         params = eqx.apply_updates(state.params, updates)
         step = state.step + 1
         refresh = step % self.target_update_interval == 0
-        new, old = eqx.filter((params, state.target_params), _is_array)
+        new, old = eqx.filter((params, state.target_params), is_array)
         target = jax.tree.map(lambda n, o: jnp.where(refresh, n, o), new, old)
         state = TrainState(params, target, opt_state, step, state.key)
-        return eqx.filter(state, _is_array), metrics | {"grad_norm": optax.tree.norm(grads)}
+        return eqx.filter(state, is_array), metrics | {"grad_norm": optax.tree.norm(grads)}
 
     def _refuse_bad_layout(self) -> None:
         if DATA_AXIS not in self.mesh.axis_names:
@@ -314,12 +314,7 @@ def _loop(step: Callable, arrays: TrainState, length: int) -> tuple[TrainState, 
     return jax.lax.scan(lambda arrays, _: step(arrays), arrays, length=length)
 
 
-def single_device_mesh() -> Mesh:
-    """Returns a mesh of the first device alone."""
-    return jax.make_mesh(
-        (1,), (DATA_AXIS,), devices=jax.devices()[:1], axis_types=(jax.sharding.AxisType.Auto,)
-    )
-
-
-def _is_array(leaf) -> bool:
-    return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
+def data_mesh(devices: int = 1) -> Mesh:
+    """Returns a mesh of the first devices, for batches to be split over."""
+    axes = {"axis_types": (jax.sharding.AxisType.Auto,)}
+    return jax.make_mesh((devices,), (DATA_AXIS,), devices=jax.devices()[:devices], **axes)

@@ -47,6 +47,11 @@ class Trajectory(eqx.Module):
     invalid_actions: Bool[Any, "*batch actions"] | None = None
 
 
+def is_array(leaf: Any) -> bool:
+    """Whether a leaf is an array, or the shape of one."""
+    return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
+
+
 def map_arrays(function: Callable, tree: PyTree) -> PyTree:
     """Applies `function` to the floating-point arrays of `tree` and leaves everything else as it is."""
     return jax.tree.map(lambda leaf: function(leaf) if eqx.is_inexact_array(leaf) else leaf, tree)

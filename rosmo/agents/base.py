@@ -5,7 +5,7 @@ from typing import Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Float, Integer, PyTree, Shaped
+from jaxtyping import Bool, Float, Integer, PyTree, Shaped
 
 from rosmo.registry import Registry
 from rosmo.types import Key, Keys, Metrics, Params, Trajectory
@@ -70,3 +70,14 @@ def window_keys(key: Keys, batch: Trajectory) -> Keys:
     """Returns a key for each window of a batch, `[B]`: those given, or as many drawn from the one given."""
     typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     return jax.random.split(key, len(batch.action)) if key.ndim == (0 if typed else 1) else key
+
+
+def entropy(logits: Float[Array, "*batch actions"]) -> Float[Array, "*batch"]:
+    """Returns the entropy of the policies that logits stand for."""
+    return -jnp.sum(jax.nn.softmax(logits) * jax.nn.log_softmax(logits), axis=-1)
+
+
+def mean_of_windows(x: Float[Array, "batch time"], mask: Bool[Array, "batch time"]) -> Float[Array, ""]:
+    """Averages over the masked positions of each window, then over windows: a batch may be taken in parts."""
+    count = jnp.maximum(jnp.sum(mask, axis=1), 1).astype(x.dtype)
+    return jnp.mean(jnp.sum(jnp.where(mask, x, 0), axis=1) / count)

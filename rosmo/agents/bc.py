@@ -9,7 +9,7 @@ import optax
 from jax import Array
 from jaxtyping import Bool, Float, Integer, Shaped
 
-from rosmo.agents.base import registry
+from rosmo.agents.base import entropy, mean_of_windows, registry
 from rosmo.agents.targets import Boundary, find_boundary
 from rosmo.model import LatentModel
 from rosmo.networks.base import State
@@ -109,14 +109,3 @@ def choose(logits: Float[Array, "batch actions"], key: Key, *, greedy: bool) -> 
     """Draws an action from each row of logits, or takes the likeliest."""
     action = jnp.argmax(logits, axis=-1) if greedy else jax.random.categorical(key, logits)
     return action.astype(jnp.int32)
-
-
-def entropy(logits: Float[Array, "*batch actions"]) -> Float[Array, "*batch"]:
-    """Returns the entropy of the policies that logits stand for."""
-    return -jnp.sum(jax.nn.softmax(logits) * jax.nn.log_softmax(logits), axis=-1)
-
-
-def mean_of_windows(x: Float[Array, "batch time"], mask: Bool[Array, "batch time"]) -> Float[Array, ""]:
-    """Averages over the masked positions of each window, then over windows: a batch may be taken in parts."""
-    count = jnp.maximum(jnp.sum(mask, axis=1), 1).astype(x.dtype)
-    return jnp.mean(jnp.sum(jnp.where(mask, x, 0), axis=1) / count)

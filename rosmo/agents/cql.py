@@ -9,8 +9,8 @@ import optax
 from jax import Array
 from jaxtyping import Bool, Float, Integer, Shaped
 
-from rosmo.agents.base import registry
-from rosmo.agents.bc import choose, encode_steps, mean_of_windows, observed_steps
+from rosmo.agents.base import mean_of_windows, registry
+from rosmo.agents.bc import choose, encode_steps, observed_steps
 from rosmo.agents.crr import q_logits, with_one_codec
 from rosmo.agents.targets import n_step_returns
 from rosmo.model import LatentModel

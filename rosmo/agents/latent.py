@@ -13,7 +13,7 @@ import optax
 from jax import Array
 from jaxtyping import Bool, Float, Integer, PyTree, Shaped
 
-from rosmo.agents.base import window_keys
+from rosmo.agents.base import entropy, mean_of_windows, window_keys
 from rosmo.agents.targets import Boundary, find_boundary, n_step_returns
 from rosmo.model import LatentModel, Unrolled, recurrent_fn
 from rosmo.operators import Improvement, Operator, look_ahead
@@ -297,19 +297,12 @@ def _first(tree: PyTree, count: int) -> PyTree:
 
 
 def _diagnostics(positions: Positions, returns: Float[Array, "batch positions"]) -> Metrics:
-    policy = jax.nn.softmax(positions.policy_logits)
-    entropy = -jnp.sum(policy * jax.nn.log_softmax(positions.policy_logits), axis=-1)
-
-    def mean(x: Array) -> Array:
-        """Over the real positions of each window, then over windows: a batch may be taken in parts."""
-        count = jnp.maximum(jnp.sum(positions.mask, axis=1), 1).astype(x.dtype)
-        return jnp.mean(jnp.sum(jnp.where(positions.mask, x, 0), axis=1) / count)
-
+    mean = functools.partial(mean_of_windows, mask=positions.mask)
     return {
-        "policy_entropy": mean(entropy),
+        "policy_entropy": mean(entropy(positions.policy_logits)),
         "value": mean(positions.value),
         "value_target": mean(returns),
-        "advantage_positive": mean((positions.advantage > 0).astype(entropy.dtype)),
+        "advantage_positive": mean((positions.advantage > 0).astype(returns.dtype)),
     }
 
 

@@ -53,9 +53,8 @@ def score(environment: str, policy: str, returns: list[list[float]]) -> dict[str
     row = {"policy": policy, **scores._asdict()}
     if np.isnan(scores.stderr):
         row["stderr"] = None  # a single episode has none, and JSON has no nan
-    if environment in envs.references:
-        row["normalised"] = float(envs.normalised_score(environment, np.float64(scores.mean)))
-    return row
+    normalised = envs.normalised_or_none(environment, scores.mean)
+    return row if normalised is None else row | {"normalised": normalised}
 
 
 def play_run(folder: RunFolder, args: argparse.Namespace) -> dict[str, Any]:

@@ -87,7 +87,9 @@ def read_run(folder: RunFolder, key: Key, seed: int, environment: str) -> Run:
     rows = folder.metrics.rows()
     rates = [row["updates_per_second"] for row in rows if "updates_per_second" in row]
     evaluations = (
-        Evaluation(int(row["step"]), float(row["return"]), _normalised(environment, float(row["return"])))
+        Evaluation(
+            int(row["step"]), float(row["return"]), envs.normalised_or_none(environment, float(row["return"]))
+        )
         for row in rows
         if "return" in row
     )
@@ -97,14 +99,10 @@ def read_run(folder: RunFolder, key: Key, seed: int, environment: str) -> Run:
         updates=int(result["step"]),
         sampled=sampled,
         greedy=greedy,
-        normalised=_normalised(environment, sampled),
+        normalised=envs.normalised_or_none(environment, sampled),
         evaluations=tuple(evaluations),
         seconds_per_update=1 / float(np.median(rates)) if rates else None,
     )
-
-
-def _normalised(environment: str, score: float) -> float | None:
-    return float(envs.normalised_score(environment, score)) if environment in envs.references else None
 
 
 def _compute(training: Training) -> Compute:

@@ -11,13 +11,13 @@ from pathlib import Path
 import gin
 import jax
 import numpy as np
-from jax.sharding import AxisType, Mesh
+from jax.sharding import Mesh
 
 from rosmo import configs, envs
 from rosmo.commands import pool
 from rosmo.commands.listeners import tensorboard, wandb
 from rosmo.commands.shared import load_data, open_run, seed_folder, seed_folders
-from rosmo.learner import DATA_AXIS
+from rosmo.learner import data_mesh
 from rosmo.report import learning_curve
 from rosmo.runs.datasets import checksum
 from rosmo.runs.folder import RunFolder
@@ -169,6 +169,4 @@ def _most_devices(batch_size: int) -> int:
 def _mesh(devices: int) -> Mesh:
     if not 1 <= devices <= len(jax.devices()):
         raise ValueError(f"a run on {devices} devices is not possible here: there are {len(jax.devices())}")
-    return jax.make_mesh(
-        (devices,), (DATA_AXIS,), devices=jax.devices()[:devices], axis_types=(AxisType.Auto,)
-    )
+    return data_mesh(devices)

@@ -5,7 +5,7 @@ try:
 except ImportError as error:
     raise ImportError('environments need dm_env: pip install "rosmo[run]"') from error
 
-from rosmo.envs.base import Reference, make, normalised_score, references, registry
+from rosmo.envs.base import Reference, make, normalised_or_none, normalised_score, references, registry
 from rosmo.envs.bsuite import cartpole, catch, mountain_car
 from rosmo.envs.noise import ActionNoise
 from rosmo.envs.specs import number_of_actions, observation_shape
@@ -23,6 +23,7 @@ __all__ = [
     "make",
     "mountain_car",
     "names",
+    "normalised_or_none",
     "normalised_score",
     "number_of_actions",
     "observation_shape",

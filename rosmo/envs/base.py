@@ -45,3 +45,8 @@ def normalised_score(
         )
     random, online = references[name]
     return (np.asarray(returns, np.float64) - random) / (online - random)
+
+
+def normalised_or_none(name: str, mean: float) -> float | None:
+    """Returns the normalised score of a mean return, or None without reference scores."""
+    return float(normalised_score(name, mean)) if name in references else None

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from rosmo.report.style import panels, thousands
+
 
 def learning_curve(
     runs: Sequence[Sequence[Mapping[str, float | int]]], path: Path, *, title: str, top: float | None = None
@@ -17,14 +19,10 @@ def learning_curve(
         title: what it is of.
         top: the score of the online agent, as a dashed line.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     curves = [curve for curve in map(_curve, runs) if curve[0].size]
     if not curves:
         return
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = FigureCanvasAgg(figure).figure.add_subplot()
+    figure, [[axes]] = panels(1, 1, width=7.0, height=3.4)
     single = len(curves) == 1
     for steps, returns, stderr in curves:
         axes.plot(steps, returns, color="C0", alpha=1 if single else 0.3, linewidth=2 if single else 1)
@@ -39,9 +37,7 @@ def learning_curve(
     if top is not None or not single:
         axes.legend(loc="lower right", frameon=False)
     axes.set(xlabel="updates", ylabel="episode return", title=title)
-    axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}k" if x else "0")
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.xaxis.set_major_formatter(thousands)
     figure.savefig(path, dpi=120)
 
 

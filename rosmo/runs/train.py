@@ -233,11 +233,8 @@ class _Loop:
         sampled = summarise(self.evaluator(state.params, _EVALUATION_SEED + self.seed + step))
         greedy = summarise(self.evaluator(state.params, _EVALUATION_SEED + self.seed + step, greedy=True))
         row = {"return": sampled.mean, "return_stderr": sampled.stderr, "greedy_return": greedy.mean}
-        if self.training.environment in envs.references:
-            row["normalised"] = float(
-                envs.normalised_score(self.training.environment, np.float64(sampled.mean))
-            )
-        return row
+        normalised = envs.normalised_or_none(self.training.environment, sampled.mean)
+        return row if normalised is None else row | {"normalised": normalised}
 
     def _log(self, row: dict[str, float | int]) -> None:
         self.folder.metrics.append(row)
