@@ -33,6 +33,15 @@ SMALL = [
 ]
 BINDINGS = [part for binding in SMALL for part in ("-p", binding)]
 
+EXPERIMENT = """
+about = "Two seeds"
+seeds = 2
+[methods]
+ROSMO = { configs = ["bsuite/rosmo"] }
+[environments]
+catch = { configs = ["bsuite/catch"] }
+"""
+
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
@@ -120,6 +129,44 @@ def test_ctrl_c_saves_and_says_how_to_go_on(data, tmp_path):
     assert f"go on with: rosmo train --resume {run}" in output
     assert "Traceback" not in output
     assert int(RunFolder(run).metrics.rows()[-1]["step"]) == _checkpoints(run)
+
+
+def test_a_killed_experiment_ends_with_the_table_of_one_that_was_left_alone(data, tmp_path):
+    file = tmp_path / "pair.toml"
+    file.write_text(EXPERIMENT)
+
+    def begin(out: str):
+        return rosmo("experiment", file, *BINDINGS, "--data-dir", data, "--out", tmp_path / out)
+
+    finish(begin("whole"))
+    process = begin("killed")
+    first = tmp_path / "killed" / "pair" / "rosmo-catch" / "seed0"
+    while _checkpoints(first) < 5 and process.poll() is None:
+        time.sleep(0.01)
+    process.kill()
+    process.communicate()
+    _wait_until_free(RunFolder(first))  # no run outlives the experiment
+    assert not RunFolder(first).finished()
+    finish(begin("killed"))
+    assert _table(file, tmp_path / "killed") == _table(file, tmp_path / "whole")
+
+
+def _wait_until_free(run: RunFolder, seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            with run.held():
+                return
+        except BlockingIOError:
+            assert time.monotonic() < deadline, f"{run.path} is still in use"
+            time.sleep(0.1)
+
+
+def _table(file: Path, out: Path) -> list[dict]:
+    """The report's cells, without the time that they took."""
+    assert main(["report", str(file), "--out", str(out), "--to", str(out / "report")]) == 0
+    cells = json.loads((out / "report" / "pair" / "results.json").read_text())["cells"]
+    return [{name: x for name, x in cell.items() if name != "seconds_per_update"} for cell in cells]
 
 
 def test_seeds_train_side_by_side_and_are_evaluated_together(data, tmp_path, capsys):

@@ -110,6 +110,20 @@ def test_a_typo_fails_before_any_work_with_the_nearest_names(binding, message):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("agent", "binding", "unused"),
+    [
+        ("bc", "operator = @mcts", "operator"),
+        ("rosmo", "mcts.num_simulations = 8", "mcts"),
+        ("rosmo", "operators.mcts.num_simulations = 8", "mcts"),
+        ("cql", "unroll_steps = 3", "unroll_steps"),
+    ],
+)
+def test_a_binding_that_would_change_nothing_is_refused(agent, binding, unused):
+    with pytest.raises(ConfigError, match=f"would change nothing: .* uses '{unused}'"):
+        configs.load([f"bsuite/{agent}"], [binding])
+
+
 def test_an_unknown_file_lists_what_there_is(tmp_path):
     with pytest.raises(ConfigError, match=r"no configuration 'bsuite/rosmoo'.*Did you mean 'bsuite/rosmo'"):
         configs.load(["bsuite/rosmoo"])

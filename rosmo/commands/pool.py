@@ -17,6 +17,16 @@ from rosmo.runs.progress import show
 _POLL_SECONDS = 1.0
 _PATIENCE_SECONDS = 60.0
 
+# A run goes to its core before JAX counts the cores, and ends when its standard input does, which is when the
+# parent is gone, however that came about: a restarted parent finds no run still in use.
+_WORKER = """
+import os, sys, threading
+os.sched_setaffinity(0, [int(sys.argv.pop(1))])
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
+from rosmo.cli import main
+sys.exit(main())
+"""
+
 
 def train_all(folders: Sequence[RunFolder], label: str, resume_with: str) -> None:
     """Trains what is left of every run.
@@ -61,12 +71,11 @@ def train_all(folders: Sequence[RunFolder], label: str, resume_with: str) -> Non
 
 
 def _start(folder: RunFolder, core: int) -> tuple[RunFolder, subprocess.Popen]:
-    pin = f"import os; os.sched_setaffinity(0, [{core}])"  # before JAX counts the cores
-    program = f"{pin}; import sys; from rosmo.cli import main; sys.exit(main())"
-    command = [sys.executable, "-c", program, "train", "--resume", str(folder.path)]
+    command = [sys.executable, "-c", _WORKER, str(core), "train", "--resume", str(folder.path)]
     with folder.log.open("ab") as log:
         # A session of its own: Ctrl-C reaches the parent, which stops the runs and waits for them.
-        return folder, subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        pipes = {"stdin": subprocess.PIPE, "stdout": log, "stderr": log}
+        return folder, subprocess.Popen(command, **pipes, start_new_session=True)
 
 
 def _stop(processes: list[subprocess.Popen]) -> None:

@@ -36,5 +36,4 @@ def one_step(
         value=base.expected_value(weights, qvalues),
         qvalues=qvalues,
         complete=True,
-        deterministic=True,
     )
