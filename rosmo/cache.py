@@ -53,11 +53,14 @@ def caching(agent: Any, source: Any) -> tuple[CachesTargets, StepSource]:
     return agent, source
 
 
-def pays(agent: Any, source: Any, *, interval: int, batch_size: int, window: int) -> bool:
-    """Whether to judge every step once an interval, for well below the work of judging batches."""
+def pays(
+    agent: Any, source: Any, target_params: Params, *, interval: int, batch_size: int, window: int
+) -> bool:
+    """Whether to judge every step once an interval: the same targets, for well below the work of batches."""
     if not isinstance(agent, CachesTargets) or not isinstance(source, StepSource):
         return False
-    return 2 * len(source.steps.action) <= interval * batch_size * window
+    small = 2 * len(source.steps.action) <= interval * batch_size * window
+    return small and agent.repeatable(target_params, source.steps)
 
 
 def judge_all(

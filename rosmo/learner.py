@@ -101,8 +101,8 @@ class Learner:
             batch_size: windows in a batch, over all devices.
             target_update_interval: updates between two copies of the parameters to the target network.
             cache_targets: whether `update_many` judges all steps of its source once an interval instead of
-                those of every batch: sooner if the data set is small, which decides where not given. The
-                targets are the same, but what an operator draws (samples, noise) then holds for an interval.
+                those of every batch: the same targets, sooner if the data set is small. Where not given, as
+                its size and a deterministic operator suggest.
             mesh: the devices, with an axis called "data".
         """
         for name, value in {
@@ -151,7 +151,7 @@ class Learner:
         """
         if num_updates < 1:
             raise ValueError(f"num_updates must be at least 1, got {num_updates}")
-        cached = self._caches(source)
+        cached = self._caches(state, source)
         arrays, source, parts = self._placed(state), self.place(source), []
         for spans, length in self._spans(state, num_updates) if cached else [(1, num_updates)]:
             arrays, metrics = self._update_many(arrays, source, spans, length, cached)
@@ -215,13 +215,13 @@ class Learner:
         layout = {"axis": DATA_AXIS, "devices": self.mesh.shape[DATA_AXIS]}
         return cached_draw(agent, steps, judge_all(agent, state.target_params, steps, key, **layout))
 
-    def _caches(self, source: Source) -> bool:
+    def _caches(self, state: TrainState, source: Source) -> bool:
         if self.cache_targets is not None:
             if self.cache_targets:
                 caching(self.agent, source)
             return self.cache_targets
         sizes = {"batch_size": self.batch_size, "window": self.agent.window}
-        return pays(self.agent, source, interval=self.target_update_interval, **sizes)
+        return pays(self.agent, source, state.target_params, interval=self.target_update_interval, **sizes)
 
     def _spans(self, state: TrainState, num_updates: int) -> list[tuple[int, int]]:
         """Splits updates where the target network changes, as pairs of a number of spans and their length."""

@@ -66,9 +66,18 @@ def test_each_device_judges_its_share(source):
 
 def test_a_small_data_set_is_chosen_for_and_a_large_one_is_not(source):
     agent, count = make_agent("rosmo"), len(source.steps.action)
-    choose = functools.partial(pays, agent, source, interval=2, window=1)
+    choose = functools.partial(pays, agent, source, agent.init(KEY), interval=2, window=1)
     assert choose(batch_size=count)
     assert not choose(batch_size=count - 1)
+
+
+def test_operators_that_draw_samples_are_not_cached_unless_asked(source):
+    agent = make_agent("sampled_rosmo")
+    learner = Learner(agent, batch_size=8)
+    assert not learner._caches(learner.init(KEY), source)
+    for name, repeatable in {"mzu": False, "mzu_q": False, "rosmo": True, "behavior": True}.items():
+        agent = make_agent(name)
+        assert agent.repeatable(agent.init(KEY), source.steps) == repeatable
 
 
 def test_a_cache_that_cannot_be_is_refused(source):

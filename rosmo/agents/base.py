@@ -47,6 +47,10 @@ class Agent(Protocol):
 class CachesTargets(Protocol):
     """An agent whose targets hang on single steps, and can be kept while the target network stands still."""
 
+    def repeatable(self, target_params: Params, steps: Trajectory) -> bool:
+        """Whether a step judged twice gets the same targets."""
+        ...
+
     def judge(self, target_params: Params, steps: Trajectory, key: Key) -> PyTree:
         """Returns what the loss needs of the target network for each of the steps `[N]`."""
         ...

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -129,6 +130,15 @@ class LatentAgent:
 
         targets = jax.tree.map(lambda x: take(x, self.unroll_steps + 1), judged)
         return targets._replace(values=take(judged.values, self.window))
+
+    def repeatable(self, target: LatentModel, steps: Trajectory) -> bool:
+        """Whether a step judged twice gets the same targets: whether the operator is deterministic."""
+
+        def improve(target: LatentModel, observation: Array) -> Improvement:
+            root = target.root(target.encode(observation))
+            return self.operator(target, jax.random.key(0), root, recurrent_fn)
+
+        return eqx.filter_eval_shape(improve, target, steps.observation[:1]).deterministic
 
     def _targets_of(self, target: LatentModel, window: Trajectory, key: Key, positions: int) -> StepTargets:
         # Folded, not split: an operator that draws nothing then costs no random numbers. The key's first bits

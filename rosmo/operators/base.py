@@ -23,7 +23,9 @@ class Improvement(eqx.Module):
     """An improved policy and value of the roots.
 
     `action_weights` is the policy target. `qvalues` is `nan` where the operator has no estimate; an operator
-    that has one for every action sets `complete`, which spares others a look-ahead of their own.
+    that has one for every action sets `complete`, which spares others a look-ahead of their own. One whose
+    key draws nothing but the action sets `deterministic`: its targets may be kept. A search is not: its key
+    breaks ties too, and may draw noise.
     """
 
     action: Integer[Array, "batch"]
@@ -32,6 +34,7 @@ class Improvement(eqx.Module):
     qvalues: Float[Array, "batch actions"]
     search_tree: Any = None
     complete: bool = eqx.field(static=True, default=False)
+    deterministic: bool = eqx.field(static=True, default=False)
 
 
 @runtime_checkable

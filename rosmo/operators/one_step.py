@@ -36,4 +36,5 @@ def one_step(
         value=base.expected_value(weights, qvalues),
         qvalues=qvalues,
         complete=True,
+        deterministic=True,
     )

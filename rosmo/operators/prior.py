@@ -31,4 +31,5 @@ def prior(
         action_weights=base.masked_softmax(root.prior_logits, invalid_actions),
         value=root.value,
         qvalues=jnp.full_like(root.prior_logits, jnp.nan),
+        deterministic=True,
     )
