@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 
@@ -31,13 +32,15 @@ sys.exit(main())
 def train_all(folders: Sequence[RunFolder], label: str, resume_with: str) -> None:
     """Trains what is left of every run.
 
-    A run that fails does not stop the others; Ctrl-C stops all, each with its state saved.
+    A run that fails does not stop the others; Ctrl-C stops all, each with its state saved. What one run has
+    compiled, the others need not compile again.
 
     Args:
         folders: runs that were begun.
         label: what the progress display calls them.
         resume_with: the command that goes on after a stop.
     """
+    compiled = tempfile.TemporaryDirectory(prefix="rosmo-compiled-")
     updates = [open_run(folder)[0].num_updates for folder in folders]
     waiting = [folder for folder in folders if not folder.finished()]
     running: dict[int, tuple[RunFolder, subprocess.Popen]] = {}
@@ -49,7 +52,7 @@ def train_all(folders: Sequence[RunFolder], label: str, resume_with: str) -> Non
         while waiting or running:
             free = [core for core in sorted(os.sched_getaffinity(0)) if core not in running]
             for core in free[: len(waiting)]:
-                running[core] = _start(waiting.pop(0), core)
+                running[core] = _start(waiting.pop(0), core, compiled.name)
             time.sleep(_POLL_SECONDS)
             now = _done(folders)
             progress.advance(now - done, f"{len(waiting) + len(running)} runs left")
@@ -66,16 +69,18 @@ def train_all(folders: Sequence[RunFolder], label: str, resume_with: str) -> Non
     finally:
         signal.signal(signal.SIGTERM, before)
         progress.close()
+        compiled.cleanup()
     if failures:
         raise ChildProcessError(f"{len(failures)} of {len(folders)} runs failed; {failures[0]}")
 
 
-def _start(folder: RunFolder, core: int) -> tuple[RunFolder, subprocess.Popen]:
+def _start(folder: RunFolder, core: int, compiled: str) -> tuple[RunFolder, subprocess.Popen]:
     command = [sys.executable, "-c", _WORKER, str(core), "train", "--resume", str(folder.path)]
     with folder.log.open("ab") as log:
         # A session of its own: Ctrl-C reaches the parent, which stops the runs and waits for them.
         pipes = {"stdin": subprocess.PIPE, "stdout": log, "stderr": log}
-        return folder, subprocess.Popen(command, **pipes, start_new_session=True)
+        environment = {"JAX_COMPILATION_CACHE_DIR": compiled} | os.environ
+        return folder, subprocess.Popen(command, env=environment, **pipes, start_new_session=True)
 
 
 def _stop(processes: list[subprocess.Popen]) -> None:
