@@ -18,7 +18,7 @@ from jaxtyping import Int, PyTree
 from rosmo.agents import Agent, CachesTargets
 from rosmo.cache import Draw, Source, cached_draw, caching, judge_all, pays
 from rosmo.optimizer import adamw
-from rosmo.sharding import DATA_AXIS, MODEL_AXIS, make_mesh, own_rows, put, state_layout
+from rosmo.sharding import DATA_AXIS, MODEL_AXIS, own_rows, put, state_layout
 from rosmo.types import Key, Keys, Metrics, Params, Trajectory, is_array
 
 
@@ -77,8 +77,9 @@ class Learner:
         self.batch_size = batch_size
         self.target_update_interval = target_update_interval
         self.cache_targets = cache_targets
+        mesh = Mesh(np.array(jax.local_devices()[:1]), (DATA_AXIS,)) if mesh is None else mesh
         # With automatic axes, whatever it was made with: what leaves the learner is then usable anywhere.
-        self.mesh = make_mesh() if mesh is None else Mesh(mesh.devices, mesh.axis_names)
+        self.mesh = Mesh(mesh.devices, mesh.axis_names)
         self._refuse_bad_layout()
         self._axes = tuple(axis for axis in (DATA_AXIS, MODEL_AXIS) if axis in self.mesh.axis_names)
         self._replicated = NamedSharding(self.mesh, PartitionSpec())

@@ -24,13 +24,12 @@ def mesh_shape(text: str) -> dict[str, int]:
     return shape
 
 
-def make_mesh(shape: Mapping[str, int] | None = None) -> Mesh:
-    """Returns a mesh of the first devices; of a single one where no shape is given.
+def make_mesh(shape: Mapping[str, int]) -> Mesh:
+    """Returns a mesh of the first devices.
 
     Args:
         shape: devices along "data" and, where a state is to be split too, along "model".
     """
-    shape = {DATA_AXIS: 1} if shape is None else shape
     count, there = math.prod(shape.values()), jax.device_count()
     if not 1 <= count <= there:
         raise ValueError(f"a mesh of {count} devices is not possible here: there are {there}")

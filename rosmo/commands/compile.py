@@ -15,8 +15,9 @@ from rosmo import configs
 from rosmo.report.topology import chip_of, compile_update
 from rosmo.sharding import mesh_shape
 
-# libtpu looks for a TPU host's metadata unless told that there is none.
+# libtpu would ask a TPU host for metadata, and let no other process load it.
 _QUIET = {
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "true",
     "JAX_PLATFORMS": "cpu",
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
