@@ -1,5 +1,7 @@
 """Registers `atari_shapes`: the observations and actions of an Atari game, to compile for and not to play."""
 
+from typing import Any
+
 import dm_env
 import numpy as np
 from dm_env import specs
@@ -10,10 +12,10 @@ from rosmo import envs
 class AtariShapes(dm_env.Environment):
     """Four stacked frames of 84×84 bytes, and all 18 actions of the console."""
 
-    def observation_spec(self) -> specs.Array:
+    def observation_spec(self) -> Any:
         return specs.Array((84, 84, 4), np.uint8)
 
-    def action_spec(self) -> specs.DiscreteArray:
+    def action_spec(self) -> Any:
         return specs.DiscreteArray(18)
 
     def reset(self) -> dm_env.TimeStep:

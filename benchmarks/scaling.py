@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -60,7 +61,7 @@ class Subject:
     def exchanged(self) -> list[dict]:
         """The collectives of one update."""
         batch = shapes_of_batch(self.learner.batch_size, self.learner.agent.window, (10, 5))
-        return collectives(self.learner.trace(batch).lower().compile().as_text())
+        return collectives(self.learner.trace(batch).lower().compile().as_text() or "")
 
 
 class Pair:
@@ -75,7 +76,7 @@ class Pair:
         program = "import benchmarks.scaling as s; s.child()"
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         command = [sys.executable, "-c", program, str(port)]
-        self.children = [subprocess.Popen([*command, str(index)], **pipes) for index in (0, 1)]
+        self.children: list[Any] = [subprocess.Popen([*command, str(index)], **pipes) for index in (0, 1)]
         self.rates = []
         self.run()
 
@@ -115,7 +116,7 @@ def layouts(rounds: int) -> None:
         "| mesh | updates/s | efficiency | MFLOP per device | collectives of an update |\n" + "|---" * 5 + "|"
     )
     for subject in (*subjects, pair):
-        measured = subjects[1] if subject is pair else subject
+        measured = subject if isinstance(subject, Subject) else subjects[1]
         devices = measured.learner.mesh.size
         ratio = statistics.median(a / b for a, b in zip(subject.rates, subjects[0].rates, strict=True)) / min(
             devices, CORES

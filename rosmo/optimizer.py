@@ -1,5 +1,7 @@
 """The paper's optimizer."""
 
+from typing import cast
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -68,6 +70,6 @@ def _flattened(inner: optax.GradientTransformation) -> optax.GradientTransformat
         vector, unravel = ravel_pytree(updates)
         params = None if params is None else flat(params)
         padded, state = inner.update(flat(updates), state, params)
-        return unravel(padded[: vector.size]), state
+        return unravel(cast(Array, padded)[: vector.size]), state
 
     return optax.GradientTransformation(lambda params: inner.init(flat(params)), update)

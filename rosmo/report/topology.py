@@ -2,10 +2,11 @@
 
 import math
 import re
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import numpy as np
+from dm_env import specs
 from jax.experimental import topologies
 from jax.sharding import Mesh
 
@@ -66,7 +67,7 @@ def compile_update(training: Training, topology: str, mesh: str | None = None) -
     agent = training.build_agent()
     grid = Mesh(np.array(devices).reshape(*shape.values()), tuple(shape))
     learner = training.learner(agent, mesh=grid)
-    spec = envs.make(training.environment, seed=0).observation_spec()
+    spec = cast(specs.Array, envs.make(training.environment, seed=0).observation_spec())
     batch = shapes_of_batch(learner.batch_size, agent.window, spec.shape, spec.dtype)
     compiled = learner.trace(batch).lower(lowering_platforms=("tpu",)).compile()
     memory = compiled.memory_analysis()
@@ -81,7 +82,7 @@ def compile_update(training: Training, topology: str, mesh: str | None = None) -
         "arguments": memory.argument_size_in_bytes,  # pyright: ignore[reportOptionalMemberAccess]
         "flops": work.flops / len(devices),
         "bytes": dict(compiled.cost_analysis() or {})["bytes accessed"],
-        "collectives": collectives(compiled.as_text()),
+        "collectives": collectives(compiled.as_text() or ""),
     }
     return report | roofline(report, chip_of(topology))
 

@@ -20,18 +20,18 @@ def join(coordinator: str, num_processes: int | None, process_id: int | None) ->
         num_processes: how many there are.
         process_id: which of them this is, from 0.
     """
-    given = {"num_processes": num_processes, "process_id": process_id}
-    if coordinator == "auto":
-        jax.distributed.initialize(heartbeat_timeout_seconds=HEARTBEAT_SECONDS, **given)
-        return
-    if num_processes is None or process_id is None or not 0 <= process_id < num_processes:
+    automatic = coordinator == "auto"
+    if not automatic and not coordinator.rpartition(":")[2].isdecimal():
+        raise ValueError(f"--coordinator must be HOST:PORT or auto, got {coordinator!r}")
+    if not automatic and (num_processes is None or process_id is None or not 0 <= process_id < num_processes):
         raise ValueError(
             "--coordinator HOST:PORT needs --num-processes N and --process-id I with I from 0 to N - 1, got "
             f"{num_processes} and {process_id}"
         )
-    if not coordinator.rpartition(":")[2].isdecimal():
-        raise ValueError(f"--coordinator must be HOST:PORT or auto, got {coordinator!r}")
-    jax.distributed.initialize(coordinator, heartbeat_timeout_seconds=HEARTBEAT_SECONDS, **given)
+    address = None if automatic else coordinator
+    jax.distributed.initialize(
+        address, num_processes, process_id, heartbeat_timeout_seconds=HEARTBEAT_SECONDS
+    )
 
 
 def is_first() -> bool:
