@@ -2,8 +2,8 @@
 
     pip install -e '.[tpu]' && python -m benchmarks.tpu_table [--keep runs/tpu] [--chips v3 v5e]
 
-Batch 512, 601 bins, 18 actions, 5 TD steps, MZU with 20 simulations. Each cell compiles for minutes in a process
-of its own and is kept: a second call goes on with what is missing. A compiler that fails is kept as such.
+Batch 512, 601 bins, 18 actions, 5 TD steps, MZU with 20 simulations. Each cell compiles for minutes in a
+process of its own and is kept: a second call goes on with what is missing. A compiler that fails is kept too.
 """
 
 import argparse

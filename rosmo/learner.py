@@ -1,6 +1,7 @@
 """Training: the state, the update, and many updates in one call, on one device or on a mesh of them."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import cast
 
@@ -155,7 +156,7 @@ class Learner:
         arrays, rest = eqx.partition(params, is_array)
         return eqx.combine(self._gather(arrays) if self._state_is_split else arrays, rest)
 
-    @property
+    @functools.cached_property
     def own_windows(self) -> Int[np.ndarray, "own"]:
         """Which windows of a batch lie on the devices of this process: all, unless there are several."""
         return own_rows(self._split, self.batch_size)
