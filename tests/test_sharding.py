@@ -12,9 +12,9 @@ from jax.sharding import PartitionSpec
 
 from rosmo import Learner
 from rosmo.data import window_sampler
-from rosmo.report.topology import collectives
 from rosmo.runs.checkpoint import Checkpoints
 from rosmo.sharding import make_mesh, mesh_shape, split_rule
+from rosmo.tpu import collectives
 from tests.pod import ACTIONS, make_agent, make_learner, make_steps, train
 from tests.test_learner import assert_close
 

@@ -12,8 +12,8 @@ from typing import Any
 import gin
 
 from rosmo import configs
-from rosmo.report.topology import chip_of, compile_update
 from rosmo.sharding import mesh_shape
+from rosmo.tpu import chip_of, compile_update
 
 # libtpu would ask a TPU host for metadata, and let no other process load it.
 _QUIET = {
