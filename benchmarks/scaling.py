@@ -10,6 +10,7 @@ milliseconds of an update as the batch, the unroll, the actions and the simulati
 """
 
 import argparse
+import functools
 import os
 import socket
 import statistics
@@ -126,6 +127,7 @@ def layouts(rounds: int) -> None:
         print("| " + " | ".join([*cells, f"{flops / devices / 1e6:,.0f}", "; ".join(found) or "none"]) + " |")
 
 
+@functools.cache
 def cost(name: str, *, batch: int = 128, unroll: int = 5, actions: int = 3, simulations: int = 4):
     """Returns MFLOP and the milliseconds of an update, the best of three calls."""
     setting = settings()["bsuite"]
