@@ -186,7 +186,7 @@ def test_seeds_train_side_by_side_and_are_evaluated_together(data, tmp_path, cap
 def test_a_run_writes_down_what_it_was(data, tmp_path, capsys):
     run = tmp_path / "run"
     arguments = ["train", *BINDINGS, "-p", "num_updates = 5", "--data-dir", str(data), "--run", str(run)]
-    assert main([*arguments, "--devices", "2"]) == 0
+    assert main([*arguments, "--mesh", "data=2"]) == 0
     assert "operator = @operators.one_step" in (run / "operative_config.gin").read_text()
     assert json.loads((run / "versions.json").read_text())["jax"]
     assert list((run / "tensorboard").iterdir())
@@ -219,12 +219,15 @@ def test_data_larger_than_the_device_trains_to_the_same_numbers(data, tmp_path):
         (["train", "-p", "operater = @mcts"], "Did you mean 'operator'"),
         (["train", "bsuite/rosmoo"], "Did you mean 'bsuite/rosmo'"),
         (["train", "-p", "environment = 'catchy'"], "there is no environment 'catchy'"),
-        (["train", "-p", "batch_size = 9", "--devices", "2"], "does not divide over the 2 devices"),
+        (["train", "-p", "batch_size = 9", "--mesh", "data=2"], "does not divide over the 2 devices"),
         (["train", "-p", "train.data = '/nowhere'"], "/nowhere"),
         (["train", "--resume", "/nowhere"], "/nowhere is no run"),
         (["train", "--seeds", "0"], "--seeds must be at least 1"),
         (["train", "--seed", "5000000000"], "--seed must lie between"),
-        (["train", "--devices", "99"], "99 devices"),
+        (["train", "--mesh", "data=33,model=3"], "a mesh of 99 devices is not possible here"),
+        (["train", "--mesh", "rows=2"], "a mesh is written as data=8"),
+        (["train", "--process-id", "1"], "go with --coordinator"),
+        (["train", "--coordinator", "localhost:1"], "needs --num-processes N"),
         (["train", "-p", "train.final_episodes = 0"], "final_episodes must be a whole number"),
         (["train", "-p", "operator = mcts"], "write @name for a part"),
         (["train", "bsuite/catch"], "say which agent to train first"),

@@ -2,7 +2,7 @@
 
 from types import ModuleType
 
-from rosmo.commands import collect, evaluate, experiment, parts, report, train
+from rosmo.commands import collect, compile, evaluate, experiment, parts, report, train
 
 
 def by_name() -> dict[str, ModuleType]:
@@ -13,5 +13,6 @@ def by_name() -> dict[str, ModuleType]:
         "collect": collect,
         "experiment": experiment,
         "report": report,
+        "compile": compile,
         "list": parts,
     }

@@ -22,10 +22,20 @@ class Progress(Protocol):
         ...
 
 
-def show(total: int, label: str, *, unit: str, done: int = 0) -> Progress:
-    """Starts the display of some work, of which part may have been done before."""
+def show(total: int, label: str, *, unit: str, done: int = 0, quiet: bool = False) -> Progress:
+    """Starts the display of some work, of which part may have been done before; none at all if `quiet`."""
+    if quiet:
+        return _Silence()
     kind = _Bar if sys.stderr.isatty() else _Lines
     return kind(total, label, unit, done)
+
+
+class _Silence:
+    def advance(self, amount: int, note: str = "") -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
 
 class _Bar:

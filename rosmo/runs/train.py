@@ -19,6 +19,7 @@ from rosmo.data.windows import checked_steps
 from rosmo.evaluate import Evaluator, summarise
 from rosmo.learner import Learner, TrainState
 from rosmo.model import latent_model
+from rosmo.runs import hosts
 from rosmo.runs.checkpoint import Checkpoints
 from rosmo.runs.folder import RunFolder
 from rosmo.runs.progress import show
@@ -136,7 +137,9 @@ def train(
     """Trains from the newest checkpoint of `folder`, or from the beginning, to the last update.
 
     The same seed gives the same parameters, through any number of stops: everything random hangs on the seed
-    and the step, and calls to the learner begin at the same steps.
+    and the step, and calls to the learner begin at the same steps. Of several processes all call this, each
+    with all of the data, of which it uses the windows of its own devices; the first writes metrics and
+    evaluates.
 
     Args:
         training: what to do.
@@ -167,14 +170,19 @@ def _train(
     state = learner.init(jax.random.key(seed))
     if checkpoints.latest is not None:
         state = checkpoints.restore(state)
-    folder.metrics.truncate(int(state.step))
-    loop = _Loop(training, advance, training.build_evaluator(agent), checkpoints, folder, seed, listeners)
+    if hosts.is_first():
+        folder.metrics.truncate(int(state.step))
+    evaluator = training.build_evaluator(agent)
+    loop = _Loop(training, learner, advance, evaluator, checkpoints, folder, seed, listeners)
     try:
         state = loop.run(state, stopped)
     finally:
         checkpoints.close()
-    evaluator = training.build_evaluator(agent, training.final_episodes)
-    folder.finish({"step": int(state.step), **play(evaluator, state.params, _EVALUATION_SEED - 1 - seed)})
+    params = learner.gather(state.params)
+    if hosts.is_first():
+        evaluator = training.build_evaluator(agent, training.final_episodes)
+        folder.finish({"step": int(state.step), **play(evaluator, params, _EVALUATION_SEED - 1 - seed)})
+    hosts.wait_for_all("end")
     return state
 
 
@@ -188,6 +196,7 @@ class _Loop:
     """The steps between two rows of metrics, repeated."""
 
     training: Training
+    learner: Learner
     advance: Callable[[TrainState, int], tuple[TrainState, Metrics]]
     evaluator: Evaluator
     checkpoints: Checkpoints
@@ -197,7 +206,8 @@ class _Loop:
 
     def run(self, state: TrainState, stopped: list[int]) -> TrainState:
         total, step = self.training.num_updates, int(state.step)
-        progress = show(total, self.training.environment, unit="updates", done=step)
+        label = self.training.environment
+        progress = show(total, label, unit="updates", done=step, quiet=not hosts.is_first())
         try:
             if step == 0:
                 self._log({"step": 0, **self._evaluate(state, 0)})
@@ -209,9 +219,10 @@ class _Loop:
                     row |= self._evaluate(state, step)
                 self._log(row)
                 progress.advance(count, _note(row))
-                if step % self.training.checkpoint_every == 0 or step == total or stopped:
+                stop = hosts.any_process(bool(stopped))
+                if step % self.training.checkpoint_every == 0 or step == total or stop:
                     self.checkpoints.save(state)
-                if stopped and step < total:
+                if stop and step < total:
                     raise Interrupted(f"stopped after {step:,} of {total:,} updates, which are saved")
         finally:
             progress.close()
@@ -230,13 +241,19 @@ class _Loop:
         return state, {"step": int(state.step), "updates_per_second": count / seconds, **means}
 
     def _evaluate(self, state: TrainState, step: int) -> dict[str, float | int]:
-        sampled = summarise(self.evaluator(state.params, _EVALUATION_SEED + self.seed + step))
-        greedy = summarise(self.evaluator(state.params, _EVALUATION_SEED + self.seed + step, greedy=True))
-        row = {"return": sampled.mean, "return_stderr": sampled.stderr, "greedy_return": greedy.mean}
-        normalised = envs.normalised_or_none(self.training.environment, sampled.mean)
-        return row if normalised is None else row | {"normalised": normalised}
+        params, row = self.learner.gather(state.params), {}
+        if hosts.is_first():
+            seed = _EVALUATION_SEED + self.seed + step
+            sampled, greedy = (summarise(self.evaluator(params, seed, greedy=x)) for x in (False, True))
+            row = {"return": sampled.mean, "return_stderr": sampled.stderr, "greedy_return": greedy.mean}
+            normalised = envs.normalised_or_none(self.training.environment, sampled.mean)
+            row |= {} if normalised is None else {"normalised": normalised}
+        hosts.wait_for_all(f"evaluation_{step}")
+        return row
 
     def _log(self, row: dict[str, float | int]) -> None:
+        if not hosts.is_first():
+            return
         self.folder.metrics.append(row)
         for listener in self.listeners:
             listener(row)
@@ -253,8 +270,8 @@ def _advancer(
     sampler = HostSampler(steps, **settings)
 
     def advance(state: TrainState, count: int) -> tuple[TrainState, Metrics]:
-        rows, key = [], jax.device_get(state.key)
-        keys_of_step = jax.jit(functools.partial(learner.draw_keys, key))
+        rows, key = [], jax.random.wrap_key_data(jax.device_get(jax.random.key_data(state.key)))
+        keys_of_step = jax.jit(lambda step: learner.draw_keys(key, step)[learner.own_windows])
         for batch in sampler.batches(keys_of_step, int(state.step), count):
             state, metrics = learner.update(state, batch)
             rows.append(metrics)
