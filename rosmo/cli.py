@@ -1,4 +1,4 @@
-"""The command line: `rosmo train | evaluate | collect | experiment | report | compile | list`."""
+"""The command line: `rosmo train | evaluate | collect | experiment | report | bench | compile | list`."""
 
 import argparse
 import sys

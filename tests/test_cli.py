@@ -299,6 +299,19 @@ def test_bad_data_is_refused_before_training(field, data, tmp_path, capsys):
     assert not run.exists()
 
 
+def test_bench_times_variants_beside_the_product(monkeypatch, capsys):
+    monkeypatch.setattr("rosmo.report.speed._PRODUCT_SIZE", 64)
+    variant = ["--against", "regularizers = ()", "--mesh", "data=1", "--updates", "2", "--rounds", "1"]
+    assert main(["bench", *BINDINGS, *variant]) == 0
+    *_, first, second = (line.split(" | ") for line in capsys.readouterr().out.splitlines())
+    assert (first[0], first[2]) == ("| bsuite/rosmo", "1.00")
+    assert second[0] == "| bsuite/rosmo regularizers = ()"
+    assert float(first[1]) > 0
+    assert first[3] == second[3]  # the penalty is of what the loss has anyway
+    assert main(["bench", "--rounds", "0"]) == 1
+    assert "--rounds must be at least 1, got 0" in capsys.readouterr().err
+
+
 def test_list_names_every_part_with_its_settings(capsys):
     assert main(["list"]) == 0
     output = capsys.readouterr().out

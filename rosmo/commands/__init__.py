@@ -2,7 +2,7 @@
 
 from types import ModuleType
 
-from rosmo.commands import collect, compile, evaluate, experiment, parts, report, train
+from rosmo.commands import bench, collect, compile, evaluate, experiment, parts, report, train
 
 
 def by_name() -> dict[str, ModuleType]:
@@ -13,6 +13,7 @@ def by_name() -> dict[str, ModuleType]:
         "collect": collect,
         "experiment": experiment,
         "report": report,
+        "bench": bench,
         "compile": compile,
         "list": parts,
     }

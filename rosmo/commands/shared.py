@@ -1,5 +1,6 @@
-"""What the commands that work on run folders share."""
+"""What the commands share: how a configuration is asked for, and where runs and their data are."""
 
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,22 @@ from rosmo.runs.datasets import load_or_collect
 from rosmo.runs.folder import RunFolder
 from rosmo.runs.train import Training
 from rosmo.types import Trajectory
+
+DEFAULT_CONFIGS = ["bsuite/rosmo"]
+
+
+def add_configuration(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments that say what to train."""
+    parser.add_argument(
+        "configs",
+        nargs="*",
+        metavar="CONFIG",
+        help="packaged names or gin files, later ones on top of earlier ones (default: bsuite/rosmo)",
+    )
+    parser.add_argument(
+        "-p", "--bind", action="append", default=[], metavar="BINDING", help="'operator = @mcts'"
+    )
+    parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE")
 
 
 def open_run(folder: RunFolder) -> tuple[Training, dict[str, Any]]:

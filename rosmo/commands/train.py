@@ -16,7 +16,14 @@ import numpy as np
 from rosmo import configs, envs
 from rosmo.commands import pool
 from rosmo.commands.listeners import tensorboard, wandb
-from rosmo.commands.shared import load_data, open_run, seed_folder, seed_folders
+from rosmo.commands.shared import (
+    DEFAULT_CONFIGS,
+    add_configuration,
+    load_data,
+    open_run,
+    seed_folder,
+    seed_folders,
+)
 from rosmo.report import learning_curve
 from rosmo.runs import hosts
 from rosmo.runs.datasets import checksum
@@ -29,16 +36,7 @@ _MOST_CPU_DEVICES = 4  # a batch of 128 in more parts than this is all overhead
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what this command takes."""
-    parser.add_argument(
-        "configs",
-        nargs="*",
-        metavar="CONFIG",
-        help="packaged names or gin files, later ones on top of earlier ones (default: bsuite/rosmo)",
-    )
-    parser.add_argument(
-        "-p", "--bind", action="append", default=[], metavar="BINDING", help="'operator = @mcts'"
-    )
-    parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE")
+    add_configuration(parser)
     parser.add_argument("--run", dest="folder", type=Path, help="the run's folder (default: one below runs/)")
     parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with a run that was stopped")
     parser.add_argument("--seed", type=int, help="of parameters and batches (default: 0)")
@@ -139,7 +137,7 @@ def _resumed(args: argparse.Namespace) -> dict:
 
 def _begin(args: argparse.Namespace) -> RunFolder:
     """Checks everything that can be checked, then makes the run's folder (and one for each seed)."""
-    names = args.configs or ["bsuite/rosmo"]
+    names = args.configs or DEFAULT_CONFIGS
     if not 0 <= (args.seed or 0) < 2**30:
         raise ValueError(f"--seed must lie between 0 and 2³⁰, got {args.seed}")
     if args.seeds is not None and args.seeds < 1:
