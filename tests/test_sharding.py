@@ -1,3 +1,4 @@
+import functools
 import os
 import socket
 import subprocess
@@ -157,6 +158,11 @@ def two_processes(out, mesh: str, cases) -> None:
     assert [process.wait(timeout=1_800) for process in processes] == [0, 0]
 
 
+@functools.cache
+def on_one_device(name: str, network: str):
+    return train(name, network, "data=1")
+
+
 def compare(leaves, expected):
     assert max(np.abs(x).max() for x in expected) > 0.1
     for x, y in zip(leaves, expected, strict=True):
@@ -166,7 +172,7 @@ def compare(leaves, expected):
 def test_two_processes_train_like_one(tmp_path):
     two_processes(tmp_path, "data=1,model=2", [("rosmo", "mlp")])
     with np.load(tmp_path / "rosmo-mlp.npz") as saved:
-        compare([saved[name] for name in saved.files], train("rosmo", "mlp", "data=1"))
+        compare([saved[name] for name in saved.files], on_one_device("rosmo", "mlp"))
 
 
 @pytest.mark.slow
@@ -175,7 +181,7 @@ def test_every_layout_gives_the_same_parameters(mesh, tmp_path):
     """After 20 updates, ROSMO and MZU, MLP and ResNet: one device, eight, and two processes of four."""
     two_processes(tmp_path, mesh, CASES)
     for name, network in CASES:
-        expected = train(name, network, "data=1")
+        expected = on_one_device(name, network)
         compare(train(name, network, mesh), expected)
         with np.load(tmp_path / f"{name}-{network}.npz") as saved:
             compare([saved[part] for part in saved.files], expected)
