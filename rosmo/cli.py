@@ -1,4 +1,4 @@
-"""The command line: `rosmo train | evaluate | collect | experiment | report | list`."""
+"""The command line: `rosmo train | evaluate | collect | data | experiment | report | list`."""
 
 import argparse
 import sys

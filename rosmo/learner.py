@@ -15,6 +15,7 @@ from jaxtyping import Int, PyTree
 
 from rosmo.agents import Agent, CachesTargets
 from rosmo.cache import Draw, Source, cached_draw, caching, judge_all, pays
+from rosmo.frames import stack_frames
 from rosmo.types import Key, Keys, Metrics, Params, Trajectory, is_array
 
 DATA_AXIS = "data"
@@ -268,6 +269,7 @@ class Learner:
         self, arrays: TrainState, windows: Trajectory, keys: Keys, targets: PyTree = None
     ) -> tuple[TrainState, Metrics]:
         state = eqx.combine(arrays, self._static)
+        windows = stack_frames(windows)
 
         def loss(params: Params) -> tuple[Array, Metrics]:
             if targets is None:
