@@ -8,9 +8,9 @@ import jax
 import numpy as np
 
 from rosmo.collect import collect
-from rosmo.data import minari, rlds
+from rosmo.data import DataSet, FrameStore, minari, rlds
+from rosmo.data.store import is_store
 from rosmo.runs.progress import show
-from rosmo.types import Trajectory
 
 _MINARI = "minari:"
 
@@ -59,21 +59,35 @@ def load_or_collect(
     noise: float = 0.0,
     seed: int = 0,
     fraction: float = 1.0,
-) -> Trajectory:
+) -> DataSet:
     """Reads the data set at `data`, or the environment's own under `root`, which is collected if missing.
 
-    `data` is an RLDS directory, or `minari:ID` for a local Minari data set.
+    `data` is an RLDS directory, a store of frames, or `minari:ID` for a local Minari data set.
     """
     if data and data.startswith(_MINARI):
         return minari.read(data.removeprefix(_MINARI), fraction=fraction, seed=seed)
     directory = Path(data) if data else default_directory(root, environment, noise=noise, seed=seed)
+    if is_store(directory):
+        return FrameStore(directory, fraction=fraction, seed=seed)
     if data is None and not (directory.exists() and any(directory.iterdir())):
+        _refuse_atari(environment, directory)
         collect_to(directory, environment, noise=noise, seed=seed)
     return rlds.read(directory, fraction=fraction, seed=seed)
 
 
-def checksum(steps: Trajectory) -> str:
+def _refuse_atari(environment: str, directory: Path) -> None:
+    """Atari's data is downloaded or asked for: what to record it with is not for us to guess."""
+    if environment.startswith("atari/"):
+        raise FileNotFoundError(
+            f"there is no data of {environment} in {directory}: convert a data set to there by rosmo data "
+            "convert, or name one by -p \"data = 'PATH'\""
+        )
+
+
+def checksum(steps: DataSet) -> str:
     """Returns a short text that another data set would not have."""
+    if isinstance(steps, FrameStore):
+        return steps.checksum
     total = 0
     for array in jax.tree.leaves(steps):
         total = zlib.crc32(np.asarray(array).tobytes(), total)
