@@ -15,7 +15,19 @@ HEAVY = ["gin", "tensorflow", "tensorflow_datasets", "distrax", "bsuite", "gymna
 # A room may import only rooms before it.
 CORE = ["types", "registry", "codec", "networks", "model", "operators", "regularizers", "agents", "cache"]
 CORE += ["frames", "learner"]
-ORDER = [*CORE, "data", "envs", "video", "evaluate", "dqn", "collect", "report", "experiments", "runs"]
+ORDER = [
+    *CORE,
+    "data",
+    "envs",
+    "video",
+    "evaluate",
+    "dqn",
+    "policies",
+    "collect",
+    "report",
+    "experiments",
+    "runs",
+]
 ORDER += ["configs", "commands", "cli"]
 EDGE = {"gin": ["configs", "commands"], "argparse": ["commands", "cli"]}
 

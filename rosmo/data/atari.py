@@ -17,6 +17,12 @@ from rosmo.types import Trajectory
 STACK = 4  # frames in an observation
 
 
+def as_recorded(episode: Trajectory) -> Trajectory:
+    """Returns an episode that was recorded in the emulator in the layout of the data sets: one channel."""
+    episode = single_frames(episode)
+    return dataclasses.replace(episode, observation=episode.observation[..., None])
+
+
 def single_frames(episode: Trajectory) -> Trajectory:
     """Returns an episode `[L+1]` as the data sets have it, from theirs or from one recorded in the emulator.
 
