@@ -44,11 +44,11 @@ def pong(num_actions: int, rng: np.random.Generator) -> Policy:
 
 def follow(observation: UInt8[np.ndarray, "84 84 4"]) -> int:
     """Moves the paddle of Pong to where the ball will arrive, or to the middle while the ball flies away."""
-    before, now = (_lit(observation[..., i]) for i in (-2, -1))
-    paddle, ball = _centre(now[:, _PADDLE]), _centre(now[:, _BALL])
+    before, now = observation[..., -2], observation[..., -1]
+    paddle, ball = _centre(now, _PADDLE), _centre(now, _BALL)
     if paddle is None or ball is None:
         return _STAY
-    last_paddle, last_ball = _centre(before[:, _PADDLE]), _centre(before[:, _BALL])
+    last_paddle, last_ball = _centre(before, _PADDLE), _centre(before, _BALL)
     goal = _goal(ball, ball if last_ball is None else last_ball)
     # The paddle slides on for about two steps.
     place = paddle[0] + (0 if last_paddle is None else 2 * (paddle[0] - last_paddle[0]))
@@ -69,12 +69,7 @@ def _goal(ball: np.ndarray, last: np.ndarray) -> float:
     return float(min(unfolded, 2 * height - unfolded))
 
 
-def _lit(frame: np.ndarray) -> np.ndarray:
-    """Marks what stands out from the field."""
-    return abs(frame[_TOP:_BOTTOM].astype(np.int32) - _FIELD) > 10
-
-
-def _centre(lit: np.ndarray) -> np.ndarray | None:
-    """The mean row and column of what is lit."""
-    places = np.argwhere(lit)
-    return places.mean(axis=0) if len(places) else None
+def _centre(frame: np.ndarray, columns: slice) -> np.ndarray | None:
+    """The mean row and column of what stands out from the field."""
+    rows, places = np.nonzero(frame[_TOP:_BOTTOM, columns] > _FIELD + 10)
+    return np.array([rows.mean(), places.mean()]) if len(rows) else None
