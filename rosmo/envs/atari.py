@@ -94,9 +94,9 @@ def emulator_seed(seed: int) -> int:
     return int(np.random.SeedSequence(seed).generate_state(1)[0] >> 1)
 
 
-def make_atari(seed: int, *, game: str) -> dm_env.Environment:
+def make_atari(seed: int, *, game: str, max_frames: int = _MAX_FRAMES) -> dm_env.Environment:
     """An Atari game as RL Unplugged has it: sticky actions, 4 grey frames of 84×84, full games."""
-    return Atari(game, seed)
+    return Atari(game, seed, max_frames=max_frames)
 
 
 def _import() -> tuple[Any, Any]:
