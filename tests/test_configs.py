@@ -66,11 +66,12 @@ def test_every_agent_builds_for_atari(name):
 
 
 @pytest.mark.parametrize("game", ATARI)
-def test_every_game_of_the_paper_builds(game):
+def test_every_game_of_the_paper_builds(game, caplog):
     pytest.importorskip("ale_py")
     training = configs.load(["atari/rosmo", f"atari/{game}"])
     assert training.environment.lower() == f"atari/{game.replace('_', '')}"
     assert training.spaces()[0] == (84, 84, 4)
+    assert not caplog.records
 
 
 def test_the_values_on_atari_are_those_of_the_paper():

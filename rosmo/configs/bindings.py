@@ -5,6 +5,7 @@ import difflib
 import importlib
 import importlib.util
 import inspect
+import logging
 import re
 import sys
 import zlib
@@ -80,7 +81,7 @@ def load(
     with _explained("the configuration of the run"):
         gin.parse_config(text)
     for file in files:
-        with _explained(file):
+        with _explained(file), _quiet():
             gin.parse_config_file(file, print_includes_and_imports=False)
     for binding in bindings:
         with _explained(f"binding {binding!r}"):
@@ -152,6 +153,17 @@ def _refuse_unused(texts: Sequence[str]) -> None:
             )
         if selector != "gin.macro" and scope and scope not in scopes:
             raise ConfigError(f"nothing refers to the scope of {scope}/{selector}: write it without {scope}/")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps gin from logging an error for each place where it looks for an included file in vain."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 @contextlib.contextmanager
