@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import numpy as np
@@ -38,5 +39,19 @@ class StoreSampler:
 
     def batches(self, keys_of_step: Callable[[int], Keys], first: int, count: int) -> Iterator[Trajectory]:
         """Yields the batches of `count` steps, the next ones being read in the background."""
+        host = _host()
+
+        def make(step: int) -> Trajectory:
+            # An accelerator would draw them after the updates that it has been given.
+            with jax.default_device(host):
+                return self.batch(keys_of_step(step))
+
         workers = min(_MOST_WORKERS, len(os.sched_getaffinity(0)))
-        return prefetch(lambda step: self.batch(keys_of_step(step)), first, count, workers=workers)
+        return prefetch(make, first, count, workers=workers)
+
+
+def _host() -> Any:
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:  # JAX was told to use the accelerator alone
+        return None
