@@ -36,7 +36,7 @@ def test_the_paddle_goes_where_the_ball_arrives(before, now, action):
     assert policies.follow(np.full((84, 84, 4), 87, np.uint8)) == 0  # nothing to be seen
 
 
-def test_recorded_episodes_are_the_same_for_the_same_seed_and_have_the_layout_of_rl_unplugged(tmp_path):
+def test_recorded_episodes_are_the_same_for_the_same_seed():
     policies.register("up_and_down")(lambda num_actions, rng: lambda observation: int(2 + rng.integers(2)))
     try:
         envs.register("atari_short")(lambda seed: envs.Atari("pong", seed, max_frames=60))
