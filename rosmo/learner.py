@@ -18,6 +18,7 @@ from jaxtyping import Int, PyTree
 
 from rosmo.agents import Agent, CachesTargets
 from rosmo.cache import Draw, Source, cached_draw, caching, judge_all, pays
+from rosmo.frames import stack_frames
 from rosmo.optimizer import adamw
 from rosmo.sharding import DATA_AXIS, MODEL_AXIS, own_rows, put, state_layout
 from rosmo.types import Key, Keys, Metrics, Params, Trajectory, is_array
@@ -252,6 +253,7 @@ class Learner:
         params, target_params = eqx.combine(
             (arrays.params, arrays.target_params), (self._static.params, self._static.target_params)
         )
+        windows = stack_frames(windows)
 
         def loss(params: Params) -> tuple[Array, Metrics]:
             if targets is None:

@@ -11,6 +11,8 @@ from rosmo.configs import ConfigError
 
 AGENTS = ("bc", "behavior", "cql", "crr", "mzu", "mzu_q", "one_step", "rosmo", "sampled_rosmo")
 ENVIRONMENTS = {"catch": (10, 5), "cartpole": (1, 6), "mountain_car": (1, 3)}
+ATARI = ("amidar", "asterix", "breakout", "frostbite", "gravitar", "jamesbond", "ms_pacman", "phoenix")
+ATARI += ("pong", "qbert", "riverraid", "seaquest")  # the paper's twelve games
 
 
 def build(*names: str, bind=()) -> LatentAgent:
@@ -21,6 +23,7 @@ def build(*names: str, bind=()) -> LatentAgent:
 
 def test_every_packaged_file_is_an_agent_or_an_environment():
     expected = [f"bsuite/{name}" for name in ("base", *AGENTS, *ENVIRONMENTS)]
+    expected += [f"atari/{name}" for name in ("base", *AGENTS, *ATARI)]
     assert configs.packaged() == sorted(expected)
 
 
@@ -53,6 +56,48 @@ def test_the_values_are_those_of_the_paper():
     assert model.networks.dynamics.from_state.weight.shape == (32, 256)
     learner = training.learner(agent)
     assert (learner.batch_size, learner.target_update_interval) == (128, 200)
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_every_agent_builds_for_atari(name):
+    pytest.importorskip("ale_py")
+    agent = configs.load([f"atari/{name}", "atari/pong"]).build_agent()
+    assert agent.window >= 6
+
+
+@pytest.mark.parametrize("game", ATARI)
+def test_every_game_of_the_paper_builds(game, caplog):
+    pytest.importorskip("ale_py")
+    training = configs.load(["atari/rosmo", f"atari/{game}"])
+    assert training.environment.lower() == f"atari/{game.replace('_', '')}"
+    assert training.spaces()[0] == (84, 84, 4)
+    assert not caplog.records
+
+
+def test_the_values_on_atari_are_those_of_the_paper():
+    pytest.importorskip("ale_py")
+    training = configs.load(["atari/rosmo", "atari/pong"])
+    agent = training.build_agent()
+    assert (agent.unroll_steps, agent.td_steps, agent.policy_weight, agent.value_weight) == (5, 5, 1.0, 0.25)
+    [(regularizer, weight)] = agent.regularizers
+    assert (regularizer.__wrapped__, weight) == (regularizers.behavior, 0.2)
+    model = jax.eval_shape(agent.init, jax.random.key(0))
+    assert model.discount == pytest.approx(0.997**4, abs=1e-12)
+    assert (model.value_codec.bins, model.value_codec.high) == (601, 300)
+    assert len(model.networks.representation.towers[3].blocks) == 6
+    assert len(model.networks.dynamics.tower.blocks) == len(model.networks.prediction.tower.blocks) == 2
+    assert model.networks.prediction.policy.hidden.weight.shape == (6 * 6 * 64, 128)
+    learner = training.learner(agent)
+    assert (learner.batch_size, learner.target_update_interval) == (512, 200)
+    assert configs.load(["atari/crr"]).build_agent().td_steps == 1
+
+
+def test_a_search_on_atari_has_twenty_simulations():
+    import gin
+
+    for name in ("mcts", "mcts_q"):
+        configs.load([f"atari/{'mzu' if name == 'mcts' else 'mzu_q'}"])
+        assert gin.query_parameter(f"{name}.num_simulations").scoped_configurable_fn() == 20
 
 
 def test_the_baselines_take_what_all_agents_share():

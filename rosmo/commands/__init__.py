@@ -2,7 +2,7 @@
 
 from types import ModuleType
 
-from rosmo.commands import bench, collect, compile, evaluate, experiment, parts, report, train
+from rosmo.commands import bench, collect, compile, data, evaluate, experiment, parts, report, train
 
 
 def by_name() -> dict[str, ModuleType]:
@@ -11,6 +11,7 @@ def by_name() -> dict[str, ModuleType]:
         "train": train,
         "evaluate": evaluate,
         "collect": collect,
+        "data": data,
         "experiment": experiment,
         "report": report,
         "bench": bench,

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from rosmo import configs
+from rosmo.data import DataSet
 from rosmo.runs.datasets import load_or_collect
 from rosmo.runs.folder import RunFolder
 from rosmo.runs.train import Training
-from rosmo.types import Trajectory
 
 DEFAULT_CONFIGS = ["bsuite/rosmo"]
 
@@ -33,7 +33,7 @@ def open_run(folder: RunFolder) -> tuple[Training, dict[str, Any]]:
     return configs.load(imports=settings["imports"], text=folder.config.read_text()), settings
 
 
-def load_data(training: Training, root: Path) -> Trajectory:
+def load_data(training: Training, root: Path) -> DataSet:
     """Returns the data set of a training, which is collected below `root` if it is missing."""
     return load_or_collect(
         training.environment,

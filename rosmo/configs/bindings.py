@@ -5,6 +5,7 @@ import difflib
 import importlib
 import importlib.util
 import inspect
+import logging
 import re
 import sys
 import zlib
@@ -80,7 +81,7 @@ def load(
     with _explained("the configuration of the run"):
         gin.parse_config(text)
     for file in files:
-        with _explained(file):
+        with _explained(file), _quiet():
             gin.parse_config_file(file, print_includes_and_imports=False)
     for binding in bindings:
         with _explained(f"binding {binding!r}"):
@@ -182,6 +183,17 @@ def _reached() -> set[str]:
 
 def _short(scope: str, selector: str) -> str:
     return scope if selector == "gin.macro" else selector.rpartition(".")[2]
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps gin from logging an error for each place where it looks for an included file in vain."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 @contextlib.contextmanager

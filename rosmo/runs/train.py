@@ -14,7 +14,7 @@ import numpy as np
 
 from rosmo import envs
 from rosmo.agents import Agent
-from rosmo.data import HostSampler, window_sampler
+from rosmo.data import DataSet, FrameStore, HostSampler, StoreSampler, window_sampler
 from rosmo.data.windows import checked_steps
 from rosmo.evaluate import Evaluator, summarise
 from rosmo.learner import Learner, TrainState
@@ -23,7 +23,7 @@ from rosmo.runs import hosts
 from rosmo.runs.checkpoint import Checkpoints
 from rosmo.runs.folder import RunFolder
 from rosmo.runs.progress import show
-from rosmo.types import Metrics, Params, Trajectory
+from rosmo.types import Metrics, Params
 
 _EVALUATION_SEED = 2**30  # seeds of evaluations count from here, apart from those of training
 
@@ -38,8 +38,8 @@ class Training:
         model: builds a model from a key, an observation shape and a number of actions.
         learner: builds the learner from an agent.
         noise: probability that an action was replaced while the data was collected.
-        data: RLDS directory, or `minari:ID`; where not given, data of `environment` is collected once and
-            kept.
+        data: RLDS directory, store of frames, or `minari:ID`; where not given, data of `environment` is
+            collected once and kept.
         data_seed: seed of the collection, and of the choice of episodes.
         data_fraction: share of the episodes to train on.
         num_updates: updates of the whole run.
@@ -95,22 +95,30 @@ class Training:
         environment = envs.make(self.environment, seed=0)
         return envs.observation_shape(environment), envs.number_of_actions(environment)
 
-    def check(self, agent: Agent, steps: Trajectory) -> None:
+    def check(self, agent: Agent, steps: DataSet) -> None:
         """Refuses a data set that this cannot be trained on."""
         shape, actions = self.spaces()
-        found = steps.observation.shape[1:]
+        stored = isinstance(steps, FrameStore)
+        found = steps.observation_shape if stored else steps.observation.shape[1:]
         if found != shape:
+            convert = "convert its frames first, by rosmo data convert"
+            advice = convert if found == (*shape[:-1], 1) else "train on data of the same environment"
             raise ValueError(
                 f"the data set's observations have the shape {list(found)}, those of {self.environment!r} "
-                f"{list(shape)}: train on data of the same environment"
+                f"{list(shape)}: {advice}"
             )
-        checked_steps(steps, window=agent.window, num_actions=actions)
+        settings = {"window": agent.window, "num_actions": actions}
+        StoreSampler(steps, **settings) if stored else checked_steps(steps, **settings)
 
-    def rehearse(self, learner: Learner, steps: Trajectory) -> None:
+    def rehearse(self, learner: Learner, steps: DataSet) -> None:
         """Traces an update, so that a setting that cannot work fails before anything is made."""
         self.check(learner.agent, steps)
-        shape = (learner.batch_size, learner.agent.window)
-        learner.trace(jax.tree.map(lambda x: jax.ShapeDtypeStruct(shape + x.shape[1:], x.dtype), steps))
+        batch, window = learner.batch_size, learner.agent.window
+        if isinstance(steps, FrameStore):
+            one = steps.read(np.zeros(1, np.int64), window)
+        else:
+            one = jax.tree.map(lambda x: np.broadcast_to(x[:1], (1, window, *x.shape[1:])), steps)
+        learner.trace(jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch, *x.shape[1:]), x.dtype), one))
 
     def build_evaluator(self, agent: Agent, episodes: int | None = None) -> Evaluator:
         """Returns what plays the agent in the environment."""
@@ -127,7 +135,7 @@ class Interrupted(Exception):
 
 def train(
     training: Training,
-    steps: Trajectory,
+    steps: DataSet,
     folder: RunFolder,
     *,
     seed: int,
@@ -143,7 +151,7 @@ def train(
 
     Args:
         training: what to do.
-        steps: the data set, `[N]`, episodes one after the other.
+        steps: the data set, `[N]`, episodes one after the other, or a store of it on disk.
         folder: where metrics and checkpoints go.
         seed: of parameters, batches and evaluations.
         listeners: called with each row of metrics.
@@ -155,7 +163,7 @@ def train(
 
 def _train(
     training: Training,
-    steps: Trajectory,
+    steps: DataSet,
     folder: RunFolder,
     seed: int,
     listeners: tuple[Callable[[dict], None], ...],
@@ -260,14 +268,17 @@ class _Loop:
 
 
 def _advancer(
-    training: Training, agent: Agent, learner: Learner, steps: Trajectory
+    training: Training, agent: Agent, learner: Learner, steps: DataSet
 ) -> Callable[[TrainState, int], tuple[TrainState, Metrics]]:
-    """Returns what takes a number of updates, on data kept on the device or in host memory."""
+    """Returns what takes a number of updates, on data kept on the device, in host memory or on disk."""
     settings = {"window": agent.window, "num_actions": training.spaces()[1]}
-    if sum(x.nbytes for x in jax.tree.leaves(steps)) <= training.device_bytes:
+    if isinstance(steps, FrameStore):
+        sampler = StoreSampler(steps, **settings)
+    elif sum(x.nbytes for x in jax.tree.leaves(steps)) <= training.device_bytes:
         source = learner.place(window_sampler(steps, **settings))
         return lambda state, count: learner.update_many(state, source, count)
-    sampler = HostSampler(steps, **settings)
+    else:
+        sampler = HostSampler(steps, **settings)
 
     def advance(state: TrainState, count: int) -> tuple[TrainState, Metrics]:
         rows, key = [], jax.random.wrap_key_data(jax.device_get(jax.random.key_data(state.key)))
