@@ -48,7 +48,8 @@ def collect_to(
         k: v if isinstance(v, str | int | float) else json.dumps(v) for k, v in collected.settings.items()
     }
     how = {"file_format": file_format, "overwrite": overwrite}
-    rlds.write(directory, collected.episodes, name=f"{environment}_dqn", metadata=metadata, **how)
+    name = f"{environment.replace('/', '_')}_dqn"
+    rlds.write(directory, collected.episodes, name=name, metadata=metadata, **how)
 
 
 def load_or_collect(
