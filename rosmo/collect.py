@@ -106,13 +106,14 @@ class _Agent:
     def __init__(self, env: dm_env.Environment, settings: DQNSettings, seed: int):
         self._num_actions = envs.number_of_actions(env)
         self._settings = settings
-        size = math.prod(envs.observation_shape(env))
+        shape = envs.observation_shape(env)
+        size = math.prod(shape)
         factors = np.size(settings.observation_scale)
         if factors not in (1, size):
             raise ValueError(
                 f"the DQN's observation_scale has {factors} factors for observations of {size} numbers"
             )
-        self._state = dqn.init(seed, (size, *settings.hidden, self._num_actions))
+        self._state = dqn.init(dqn.q_network(seed, shape, self._num_actions, settings))
         self._replay = dqn.Replay(settings.replay)
         self._rng = np.random.default_rng(seed)
         self._episode = 0

@@ -16,6 +16,7 @@ from rosmo.collect import SETTINGS, collect, greedy_score
 from rosmo.data import window_sampler
 from rosmo.dqn import DQNSettings
 from rosmo.envs.base import registry
+from rosmo.networks.mlp import MLP
 from rosmo.types import Trajectory
 from tests.windows import random_steps
 
@@ -259,7 +260,7 @@ def test_the_replay_keeps_the_latest_and_draws_them_all_alike():
 
 def test_the_policy_on_the_host_is_the_network():
     settings = DQNSettings(observation_scale=(1.0, 10.0, 0.5))
-    network = dqn.init(0, (3, 8, 8, 4)).online
+    network = MLP(jax.random.key(0), (3, 8, 8, 4))
     policy = dqn.on_host(network, settings)
     for observation in np.random.default_rng(0).normal(size=(20, 1, 3)).astype(np.float32):
         expected = network(jnp.asarray(observation[0] * np.array([1, 10, 0.5], np.float32)))
@@ -274,7 +275,7 @@ def test_an_update_takes_the_double_q_target():
         replace = (jnp.zeros((2, 3)), jnp.asarray(bias, jnp.float32))
         return eqx.tree_at(lambda m: (m.layers[0].weight, m.layers[0].bias), mlp, replace)
 
-    state = dqn.init(1, (2, 3))
+    state = dqn.init(MLP(jax.random.key(1), (2, 3)))
     state = state._replace(online=layer(state.online, [0, 1, 0]), target=layer(state.target, [5, -5, 0]))
     x = np.zeros((1, 1, 2), np.float32)
     one = np.ones((1, 1), np.float32)

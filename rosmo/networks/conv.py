@@ -1,6 +1,8 @@
 """Convolutional networks for small images such as MinAtar's 10×10, with a vector as the latent state."""
 
 from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -26,10 +28,16 @@ class PatchConv(eqx.Module):
         self.linear = Linear(key, 9 * in_channels, out_channels)
 
     def __call__(self, x: Float[Array, "height width in"]) -> Float[Array, "height width out"]:
-        height, width, _ = x.shape
-        padded = jnp.pad(x, ((1, 1), (1, 1), (0, 0)))
-        shifted = [padded[i : i + height, j : j + width] for i in range(3) for j in range(3)]
-        return jax.vmap(jax.vmap(self.linear))(jnp.concatenate(shifted, axis=-1))
+        return jax.vmap(jax.vmap(self.linear))(patches(x))
+
+
+def patches(image: Float[Any, "height width planes"], xp: ModuleType = jnp) -> Float[Any, "height width cut"]:
+    """Lays the 3×3 neighbours of every pixel side by side, with zeros around the image, by JAX or NumPy."""
+    height, width, _ = image.shape
+    padded = xp.pad(image, ((1, 1), (1, 1), (0, 0)))
+    return xp.concatenate(
+        [padded[i : i + height, j : j + width] for i in range(3) for j in range(3)], axis=-1
+    )
 
 
 class ConvTorso(eqx.Module):
