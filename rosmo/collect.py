@@ -14,6 +14,10 @@ from rosmo import dqn, envs
 from rosmo.dqn import DQNSettings, GreedyPolicy
 from rosmo.types import Trajectory
 
+_IMAGES = DQNSettings(
+    hidden=(128,), channels=(16,), learning_rate=5e-4, batch=32, exploration=0.2, epsilon=0.02
+)
+
 # Tuned for the paper's average returns as much as for a good last policy: a data set is of use because its
 # behaviour is mixed. Environments that are not here get the defaults; add yours, or pass `settings`.
 SETTINGS: dict[str, DQNSettings] = {
@@ -35,6 +39,11 @@ SETTINGS: dict[str, DQNSettings] = {
         learning_rate=2e-3,
         replay=20_000,  # long returns of early, aimless driving would spoil the last policy
     ),
+    "minatar/asterix": dataclasses.replace(_IMAGES, episodes=1500),
+    "minatar/breakout": dataclasses.replace(_IMAGES, episodes=2500, steps_per_update=2.0),
+    "minatar/freeway": dataclasses.replace(_IMAGES, episodes=60),
+    "minatar/seaquest": dataclasses.replace(_IMAGES, episodes=2000),
+    "minatar/space_invaders": dataclasses.replace(_IMAGES, episodes=800),
 }
 
 _UPDATES_PER_CALL = 4  # calls cost more than updates do; an episode of catch is due four

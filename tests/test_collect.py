@@ -268,6 +268,35 @@ def test_the_policy_on_the_host_is_the_network():
         assert policy(observation) == int(np.argmax(expected))
 
 
+IMAGES = dataclasses.replace(QUICK, channels=(3, 5))
+
+
+def test_images_are_learned_from_as_they_are():
+    collected = collect("minatar/breakout", episodes=12, settings=IMAGES)
+    again = collect("minatar/breakout", episodes=12, settings=IMAGES)
+    assert all(same(a, b) for a, b in zip(collected.episodes, again.episodes, strict=True))
+    assert collected.episodes[0].observation.dtype == np.uint8
+    rows = dqn.n_step_transitions(collected.episodes[0], IMAGES)
+    assert rows.observation.dtype == np.uint8
+    np.testing.assert_array_equal(rows.observation, collected.episodes[0].observation[:-1])
+    first = dqn.on_host(dqn.q_network(0, (10, 10, 4), 3, IMAGES), IMAGES)
+    assert not np.allclose(first.convs[0][0], collected.policy.convs[0][0])
+
+
+def test_the_policy_on_the_host_is_the_network_on_images():
+    network = dqn.q_network(0, (6, 7, 2), 3, IMAGES)
+    policy = dqn.on_host(network, IMAGES)
+    for image in np.random.default_rng(0).integers(0, 2, (10, 6, 7, 2)).astype(np.uint8):
+        np.testing.assert_allclose(policy.values(image), network(jnp.asarray(image)), atol=1e-5)
+
+
+def test_convolutions_of_what_is_no_image_are_refused_before_the_first_episode():
+    with pytest.raises(ValueError, match=r"convolutions take images .* of the shape \[1, 6\]"):
+        collect("cartpole", settings=IMAGES, on_episode=lambda *args: pytest.fail("an episode was played"))
+    with pytest.raises(ValueError, match="observation_scale is for vectors"):
+        dataclasses.replace(IMAGES, observation_scale=2.0)
+
+
 def test_an_update_takes_the_double_q_target():
     """One row, SGD's direction alone: Adam's first step has the sign of the gradient."""
 

@@ -155,7 +155,7 @@ def test_conv_sizes_are_settings_and_the_planes_the_observations():
 
 
 def test_conv_takes_images_alone():
-    with pytest.raises(ValueError, match=r"'conv' takes images .* of the shape \[10, 5\]: use 'mlp'"):
+    with pytest.raises(ValueError, match=r"convolutions take images .* of the shape \[10, 5\]"):
         latent_model(KEY, network="conv", observation_shape=(10, 5), num_actions=2)
 
 

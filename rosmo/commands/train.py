@@ -154,7 +154,7 @@ def _default_name(names: list[str], training: Training) -> str:
     agent = Path(names[0]).stem
     noise = f"-noise{training.noise:g}" if training.noise else ""
     fraction = f"-data{training.data_fraction:g}" if training.data_fraction != 1 else ""
-    return f"{agent}-{training.environment}{noise}{fraction}"
+    return f"{agent}-{training.environment.replace('/', '-')}{noise}{fraction}"
 
 
 def _cpu_devices() -> int:

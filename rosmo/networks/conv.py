@@ -47,6 +47,11 @@ class ConvTorso(eqx.Module):
     mlp: MLP
 
     def __init__(self, key: Key, image_shape: Sequence[int], channels: Sequence[int], sizes: Sequence[int]):
+        if len(image_shape) != 3:
+            raise ValueError(
+                "convolutions take images [height, width, planes], got observations of the shape "
+                f"{list(image_shape)}: use fully connected layers for those"
+            )
         height, width, planes = image_shape
         *keys, key_mlp = jax.random.split(key, len(channels) + 1)
         pairs = zip(keys, (planes, *channels[:-1]), channels, strict=True)
@@ -96,11 +101,6 @@ def conv(
         dynamics: hidden sizes of g, between two latent states.
         prediction: hidden sizes of f; the reward head takes the last.
     """
-    if len(observation_shape) != 3:
-        raise ValueError(
-            "the network 'conv' takes images [height, width, planes], got observations of the shape "
-            f"{list(observation_shape)}: use 'mlp' for those"
-        )
     keys = jax.random.split(key, 3)
     state_size = representation[-1]
     return Networks(
