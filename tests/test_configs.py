@@ -65,7 +65,6 @@ def test_minatar_has_the_parts_of_bsuite_and_a_network_for_images():
     model = agent.init(jax.random.key(0))
     assert [conv.linear.weight.shape[1] for conv in model.networks.representation.torso.convs] == [4, 8]
     assert model.networks.prediction.policy.weight.shape == (24, 6)
-    assert build("minatar/mzu").operator.__wrapped__ is operators.mcts
 
 
 def test_the_baselines_take_what_all_agents_share():

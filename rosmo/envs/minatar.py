@@ -85,7 +85,9 @@ def _import(game: str) -> Any:
     try:
         from minatar import Environment
     except ImportError as error:
-        raise ImportError(f"environment 'minatar/{game}' needs minatar: pip install \"rosmo[minatar]\"") from error
+        raise ImportError(
+            f"environment 'minatar/{game}' needs minatar: pip install \"rosmo[minatar]\""
+        ) from error
     return Environment
 
 

@@ -18,8 +18,8 @@ from rosmo.types import Key
 class PatchConv(eqx.Module):
     """A 3×3 convolution that keeps the size, as one matrix product over the patches of an image.
 
-    XLA's own convolutions are slow inside a loop on a CPU, and `update_many` is one: there, an update of a
-    layer on 10×10 images takes 4 times as long with `lax.conv_general_dilated`, and one of two layers 7 times.
+    Inside a loop on a CPU, as in `update_many`, XLA's own convolutions are slow: an update of one layer on
+    10×10 images takes 4 times as long with `lax.conv_general_dilated`, and one of two layers 7 times.
     """
 
     linear: Linear
