@@ -21,11 +21,11 @@ from jaxtyping import UInt8
 from rosmo.envs.base import Reference, references, registry
 
 GAMES = {
-    "asterix": Reference(random=0.0, online=1.0),
-    "breakout": Reference(random=0.0, online=1.0),
-    "freeway": Reference(random=0.0, online=1.0),
-    "seaquest": Reference(random=0.0, online=1.0),
-    "space_invaders": Reference(random=0.0, online=1.0),
+    "asterix": Reference(random=0.44, online=1.0),
+    "breakout": Reference(random=0.39, online=6.42),
+    "freeway": Reference(random=0.41, online=1.0),
+    "seaquest": Reference(random=0.08, online=1.0),
+    "space_invaders": Reference(random=3.90, online=30.95),
 }
 _MAX_STEPS = 2_500
 _PIXELS = 16  # height and width of a cell on the screen
