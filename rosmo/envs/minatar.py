@@ -5,8 +5,8 @@ do. Actions are those that have an effect in the game, as in MinAtar's `-v1` env
 off after 2,500 steps, which is a truncation: nothing in an observation says what time it is. Freeway's own
 clock would end it one step later.
 
-The reference scores were measured here: a uniform policy over 1,000 episodes, and over 100 the last greedy
-policy of the DQN that `rosmo collect` trains, with seed 0 (docs/minatar.md).
+The reference scores were measured here: a uniform policy over 1,000 episodes (100 of freeway), and the DQN
+that `rosmo collect` trains with seed 0, over the last tenth of its episodes (docs/minatar.md).
 """
 
 import colorsys
