@@ -39,10 +39,10 @@ SETTINGS: dict[str, DQNSettings] = {
         learning_rate=2e-3,
         replay=20_000,  # long returns of early, aimless driving would spoil the last policy
     ),
-    "minatar/asterix": dataclasses.replace(_IMAGES, episodes=1000),
+    "minatar/asterix": dataclasses.replace(_IMAGES, episodes=800),
     "minatar/breakout": dataclasses.replace(_IMAGES, episodes=2500, steps_per_update=2.0),
-    "minatar/freeway": dataclasses.replace(_IMAGES, episodes=60),
-    "minatar/seaquest": dataclasses.replace(_IMAGES, episodes=1500),
+    "minatar/freeway": dataclasses.replace(_IMAGES, episodes=50),
+    "minatar/seaquest": dataclasses.replace(_IMAGES, episodes=1200),
     "minatar/space_invaders": dataclasses.replace(_IMAGES, episodes=800),
 }
 

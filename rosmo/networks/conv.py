@@ -19,7 +19,7 @@ class PatchConv(eqx.Module):
     """A 3×3 convolution that keeps the size, as one matrix product over the patches of an image.
 
     Inside a loop on a CPU, as in `update_many`, XLA's own convolutions are slow: an update of one layer on
-    10×10 images takes 4 times as long with `lax.conv_general_dilated`, and one of two layers 7 times.
+    10×10 images takes 4 times as long with `lax.conv_general_dilated`, and one of two layers 11 times.
     """
 
     linear: Linear
