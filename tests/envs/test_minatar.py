@@ -87,8 +87,6 @@ def test_a_random_policy_scores_as_the_reference_says():
             returns[i] += step.reward
     error = 4 * returns.std() / np.sqrt(1000 / 2)  # the reference is a sample of as many
     assert returns.mean() == pytest.approx(envs.references["minatar/breakout"].random, abs=error)
-    for scores in GAMES.values():
-        assert scores.online > scores.random
 
 
 def test_the_screen_shows_every_plane():
