@@ -14,6 +14,10 @@ from rosmo import dqn, envs, policies
 from rosmo.dqn import DQNSettings, GreedyPolicy
 from rosmo.types import Trajectory
 
+_IMAGES = DQNSettings(
+    hidden=(128,), channels=(16,), learning_rate=5e-4, batch=32, exploration=0.2, epsilon=0.02
+)
+
 # Tuned for the paper's average returns as much as for a good last policy: a data set is of use because its
 # behaviour is mixed. Environments that are not here get the defaults; add yours, or pass `settings`.
 SETTINGS: dict[str, DQNSettings] = {
@@ -35,6 +39,11 @@ SETTINGS: dict[str, DQNSettings] = {
         learning_rate=2e-3,
         replay=20_000,  # long returns of early, aimless driving would spoil the last policy
     ),
+    "minatar/asterix": dataclasses.replace(_IMAGES, episodes=800),
+    "minatar/breakout": dataclasses.replace(_IMAGES, episodes=2500, steps_per_update=2.0),
+    "minatar/freeway": dataclasses.replace(_IMAGES, episodes=50),
+    "minatar/seaquest": dataclasses.replace(_IMAGES, episodes=1200),
+    "minatar/space_invaders": dataclasses.replace(_IMAGES, episodes=800),
 }
 
 # A whole screen enters the first layer: little is kept of it, and little is learned.
@@ -133,13 +142,14 @@ class _Agent:
     def __init__(self, env: dm_env.Environment, settings: DQNSettings, seed: int):
         self._num_actions = envs.number_of_actions(env)
         self._settings = settings
-        size = math.prod(envs.observation_shape(env))
+        shape = envs.observation_shape(env)
+        size = math.prod(shape)
         factors = np.size(settings.observation_scale)
         if factors not in (1, size):
             raise ValueError(
                 f"the DQN's observation_scale has {factors} factors for observations of {size} numbers"
             )
-        self._state = dqn.init(seed, (size, *settings.hidden, self._num_actions))
+        self._state = dqn.init(dqn.q_network(seed, shape, self._num_actions, settings))
         self._replay = dqn.Replay(settings.replay)
         self._rng = np.random.default_rng(seed)
         self._episode = 0

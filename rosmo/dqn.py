@@ -1,5 +1,6 @@
 """A double DQN on n-step returns: settings, replay, updates, and the greedy policy on the host."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +14,8 @@ import optax
 from jax import Array
 from jaxtyping import Float, Int, Shaped
 
+from rosmo.networks.base import Linear
+from rosmo.networks.conv import ConvTorso, patches
 from rosmo.networks.mlp import MLP
 from rosmo.types import Trajectory
 
@@ -24,6 +27,8 @@ class DQNSettings:
     Attributes:
         episodes: length of the training.
         hidden: sizes of the hidden layers.
+        channels: of the 3×3 convolutions before them, for images that are learned from as they are; without
+            any, an observation is flattened.
         discount: γ.
         n_step: rewards before the bootstrap.
         observation_scale: multiplies the flattened observations, one factor or one for each number.
@@ -39,6 +44,7 @@ class DQNSettings:
 
     episodes: int = 1000
     hidden: tuple[int, ...] = (64, 64)
+    channels: tuple[int, ...] = ()
     discount: float = 0.99
     n_step: int = 5
     observation_scale: float | tuple[float, ...] = 1.0
@@ -59,16 +65,18 @@ class DQNSettings:
         for name in ("discount", "target_rate", "exploration", "epsilon"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"the DQN's {name} must lie in [0, 1], got {getattr(self, name)}")
+        if self.channels and self.observation_scale != 1:
+            raise ValueError("the DQN's observation_scale is for vectors: images are read as they are")
 
 
 class Transitions(NamedTuple):
     """n-step transitions with any leading axes."""
 
-    observation: Float[Any, "*batch size"]
+    observation: Shaped[Any, "..."]
     action: Int[Any, "*batch"]
     reward: Float[Any, "*batch"]
     discount: Float[Any, "*batch"]
-    next_observation: Float[Any, "*batch size"]
+    next_observation: Shaped[Any, "..."]
 
 
 def n_step_transitions(episode: Trajectory, settings: DQNSettings) -> Transitions:
@@ -77,8 +85,10 @@ def n_step_transitions(episode: Trajectory, settings: DQNSettings) -> Transition
     Past a termination the discount is 0; at a truncation the sum stops early, at the last real observation.
     """
     count = len(episode.action) - 1
-    observation = episode.observation.reshape(count + 1, -1).astype(np.float32)
-    observation *= np.asarray(settings.observation_scale, np.float32)
+    observation = episode.observation
+    if not settings.channels:
+        observation = observation.reshape(count + 1, -1).astype(np.float32)
+        observation *= np.asarray(settings.observation_scale, np.float32)
     reward = np.zeros(count, np.float32)
     factor = np.ones(count, np.float32)
     for k in range(min(settings.n_step, count)):
@@ -116,24 +126,36 @@ class Replay:
         return Transitions(*(x[index] for x in self._rows))
 
 
+QNetwork = MLP | ConvTorso
+
+
 class DQNState(NamedTuple):
     """What learning carries along."""
 
-    online: MLP
-    target: MLP
+    online: QNetwork
+    target: QNetwork
     moments: optax.OptState
 
 
 _adam = optax.scale_by_adam(eps=1e-5)
 
 
-def init(seed: int, sizes: Sequence[int]) -> DQNState:
-    """Starts a learner; `sizes` are those of all layers, the observation's first and the actions' last."""
-    online = MLP(jax.random.key(seed), sizes)
+def q_network(
+    seed: int, observation_shape: Sequence[int], num_actions: int, settings: DQNSettings
+) -> QNetwork:
+    """Returns a fresh Q-network: an MLP, with convolutions before it if the settings have channels."""
+    key, sizes = jax.random.key(seed), (*settings.hidden, num_actions)
+    if settings.channels:
+        return ConvTorso(key, observation_shape, settings.channels, sizes)
+    return MLP(key, (math.prod(observation_shape), *sizes))
+
+
+def init(online: QNetwork) -> DQNState:
+    """Starts a learner of a Q-network."""
     return DQNState(online, jax.tree.map(jnp.copy, online), _adam.init(eqx.filter(online, eqx.is_array)))
 
 
-def _loss(online: MLP, target: MLP, batch: Transitions) -> Float[Array, ""]:
+def _loss(online: QNetwork, target: QNetwork, batch: Transitions) -> Float[Array, ""]:
     """Huber loss of double Q-learning."""
     rows = jnp.arange(len(batch.action))
     best = jnp.argmax(jax.vmap(online)(batch.next_observation), axis=-1)
@@ -159,28 +181,41 @@ def update(
     return jax.lax.scan(step, state, batches)[0]
 
 
+Layer = tuple[np.ndarray, np.ndarray]  # weight and bias
+
+
 @dataclass(frozen=True)
 class GreedyPolicy:
     """A Q-network on the host: one observation at a time, NumPy is several times as fast as a jitted call."""
 
-    weights: tuple[np.ndarray, ...]
-    biases: tuple[np.ndarray, ...]
+    convs: tuple[Layer, ...]
+    layers: tuple[Layer, ...]
 
     def values(self, observation: Shaped[np.ndarray, "..."]) -> Float[np.ndarray, "actions"]:
         """Returns the value of every action at one observation."""
-        x = observation.reshape(-1).astype(np.float32)
-        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+        x = observation.astype(np.float32)
+        for weight, bias in self.convs:
+            x = np.maximum(patches(x, np) @ weight + bias, 0)
+        x = x.reshape(-1)
+        for weight, bias in self.layers[:-1]:
             x = np.maximum(x @ weight + bias, 0)
-        return x @ self.weights[-1] + self.biases[-1]
+        weight, bias = self.layers[-1]
+        return x @ weight + bias
 
     def __call__(self, observation: Shaped[np.ndarray, "..."]) -> int:
         return int(self.values(observation).argmax())
 
 
-def on_host(network: MLP, settings: DQNSettings) -> GreedyPolicy:
+def on_host(network: QNetwork, settings: DQNSettings) -> GreedyPolicy:
     """Copies a Q-network to the host, for observations as the environment gives them."""
-    layers = network.layers
+    if isinstance(network, ConvTorso):
+        convs = tuple(_copied(conv.linear) for conv in network.convs)
+        return GreedyPolicy(convs, tuple(map(_copied, network.mlp.layers)))
+    (weight, bias), *rest = map(_copied, network.layers)
+    weight *= np.asarray(settings.observation_scale, np.float32).reshape(-1, 1)
+    return GreedyPolicy((), ((weight, bias), *rest))
+
+
+def _copied(layer: Linear) -> Layer:
     # True copies: an update takes over the memory of the state it is given, which a view would still show.
-    weights = [np.array(layer.weight) for layer in layers]
-    weights[0] *= np.asarray(settings.observation_scale, np.float32).reshape(-1, 1)
-    return GreedyPolicy(tuple(weights), tuple(np.array(layer.bias) for layer in layers))
+    return np.array(layer.weight), np.array(layer.bias)

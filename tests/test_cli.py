@@ -90,6 +90,19 @@ def test_collecting_over_a_data_set_is_refused(data, capsys):
     assert "catch-noise0-seed0" in capsys.readouterr().err
 
 
+def test_a_game_of_images_from_its_data_to_its_score(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["collect", "minatar/breakout", "--episodes", "30"]) == 0
+    steps = rlds.read(Path("data/minatar/breakout-noise0-seed0"))
+    assert steps.observation.shape[1:] == (10, 10, 4)
+    assert steps.observation.dtype == np.uint8
+    small = [*BINDINGS, "-p", "channels = (2,)", "-p", "num_updates = 5", "-p", "eval_every = 5"]
+    assert main(["train", "minatar/rosmo", "minatar/breakout", *small]) == 0
+    assert "runs/rosmo-minatar-breakout" in capsys.readouterr().out
+    row = RunFolder(Path("runs/rosmo-minatar-breakout")).metrics.rows()[-1]
+    assert {"return", "greedy_return", "normalised"} <= set(row)
+
+
 def test_a_killed_run_resumes_to_the_same_bits(data, tmp_path):
     """Kills a run at a random moment and compares it with one that was left alone."""
     whole = rosmo("train", *BINDINGS, "--data-dir", data, "--run", tmp_path / "whole")

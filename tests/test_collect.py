@@ -16,6 +16,7 @@ from rosmo.collect import SETTINGS, collect, greedy_score
 from rosmo.data import window_sampler
 from rosmo.dqn import DQNSettings
 from rosmo.envs.base import registry
+from rosmo.networks.mlp import MLP
 from rosmo.types import Trajectory
 from tests.windows import random_steps
 
@@ -259,12 +260,41 @@ def test_the_replay_keeps_the_latest_and_draws_them_all_alike():
 
 def test_the_policy_on_the_host_is_the_network():
     settings = DQNSettings(observation_scale=(1.0, 10.0, 0.5))
-    network = dqn.init(0, (3, 8, 8, 4)).online
+    network = MLP(jax.random.key(0), (3, 8, 8, 4))
     policy = dqn.on_host(network, settings)
     for observation in np.random.default_rng(0).normal(size=(20, 1, 3)).astype(np.float32):
         expected = network(jnp.asarray(observation[0] * np.array([1, 10, 0.5], np.float32)))
         np.testing.assert_allclose(policy.values(observation), expected, rtol=1e-4, atol=1e-5)
         assert policy(observation) == int(np.argmax(expected))
+
+
+IMAGES = dataclasses.replace(QUICK, channels=(3, 5))
+
+
+def test_images_are_learned_from_as_they_are():
+    collected = collect("minatar/breakout", episodes=12, settings=IMAGES)
+    again = collect("minatar/breakout", episodes=12, settings=IMAGES)
+    assert all(same(a, b) for a, b in zip(collected.episodes, again.episodes, strict=True))
+    assert collected.episodes[0].observation.dtype == np.uint8
+    rows = dqn.n_step_transitions(collected.episodes[0], IMAGES)
+    assert rows.observation.dtype == np.uint8
+    np.testing.assert_array_equal(rows.observation, collected.episodes[0].observation[:-1])
+    first = dqn.on_host(dqn.q_network(0, (10, 10, 4), 3, IMAGES), IMAGES)
+    assert not np.allclose(first.convs[0][0], collected.policy.convs[0][0])
+
+
+def test_the_policy_on_the_host_is_the_network_on_images():
+    network = dqn.q_network(0, (6, 7, 2), 3, IMAGES)
+    policy = dqn.on_host(network, IMAGES)
+    for image in np.random.default_rng(0).integers(0, 2, (10, 6, 7, 2)).astype(np.uint8):
+        np.testing.assert_allclose(policy.values(image), network(jnp.asarray(image)), atol=1e-5)
+
+
+def test_convolutions_of_what_is_no_image_are_refused_before_the_first_episode():
+    with pytest.raises(ValueError, match=r"convolutions take images .* of the shape \[1, 6\]"):
+        collect("cartpole", settings=IMAGES, on_episode=lambda *args: pytest.fail("an episode was played"))
+    with pytest.raises(ValueError, match="observation_scale is for vectors"):
+        dataclasses.replace(IMAGES, observation_scale=2.0)
 
 
 def test_an_update_takes_the_double_q_target():
@@ -274,7 +304,7 @@ def test_an_update_takes_the_double_q_target():
         replace = (jnp.zeros((2, 3)), jnp.asarray(bias, jnp.float32))
         return eqx.tree_at(lambda m: (m.layers[0].weight, m.layers[0].bias), mlp, replace)
 
-    state = dqn.init(1, (2, 3))
+    state = dqn.init(MLP(jax.random.key(1), (2, 3)))
     state = state._replace(online=layer(state.online, [0, 1, 0]), target=layer(state.target, [5, -5, 0]))
     x = np.zeros((1, 1, 2), np.float32)
     one = np.ones((1, 1), np.float32)

@@ -10,7 +10,9 @@ from rosmo.agents import BC, CQL, CRR, LatentAgent
 from rosmo.configs import ConfigError
 
 AGENTS = ("bc", "behavior", "cql", "crr", "mzu", "mzu_q", "one_step", "rosmo", "sampled_rosmo")
-ENVIRONMENTS = {"catch": (10, 5), "cartpole": (1, 6), "mountain_car": (1, 3)}
+ENVIRONMENTS = {"bsuite/catch": (10, 5), "bsuite/cartpole": (1, 6), "bsuite/mountain_car": (1, 3)}
+GAMES = {"asterix": 4, "breakout": 4, "freeway": 7, "seaquest": 10, "space_invaders": 6}
+ENVIRONMENTS |= {f"minatar/{game}": (10, 10, planes) for game, planes in GAMES.items()}
 ATARI = ("amidar", "asterix", "breakout", "frostbite", "gravitar", "jamesbond", "ms_pacman", "phoenix")
 ATARI += ("pong", "qbert", "riverraid", "seaquest")  # the paper's twelve games
 
@@ -22,16 +24,21 @@ def build(*names: str, bind=()) -> LatentAgent:
 
 
 def test_every_packaged_file_is_an_agent_or_an_environment():
-    expected = [f"bsuite/{name}" for name in ("base", *AGENTS, *ENVIRONMENTS)]
-    expected += [f"atari/{name}" for name in ("base", *AGENTS, *ATARI)]
+    suites = ("atari", "bsuite", "minatar")
+    expected = [f"{suite}/{name}" for suite in suites for name in ("base", *AGENTS)]
+    expected += [*ENVIRONMENTS, *(f"atari/{game}" for game in ATARI)]
     assert configs.packaged() == sorted(expected)
 
 
-@pytest.mark.parametrize("environment", ENVIRONMENTS)
-@pytest.mark.parametrize("agent", AGENTS)
-def test_every_agent_builds_for_every_environment(agent, environment):
-    training = configs.load([f"bsuite/{agent}", f"bsuite/{environment}"])
-    assert training.environment == environment
+PAIRS = [(agent, environment) for agent in AGENTS for environment in ("bsuite/catch", "minatar/breakout")]
+PAIRS += [("rosmo", environment) for environment in ENVIRONMENTS if ("rosmo", environment) not in PAIRS]
+
+
+@pytest.mark.parametrize(("agent", "environment"), PAIRS)
+def test_every_agent_and_every_environment_builds(agent, environment):
+    suite = environment.partition("/")[0]
+    training = configs.load([f"{suite}/{agent}", environment])
+    assert training.environment == environment.removeprefix("bsuite/")
     built = training.build_agent()
     model = jax.eval_shape(built.init, jax.random.key(0))
     observation = jax.ShapeDtypeStruct((2, *ENVIRONMENTS[environment]), np.float32)
@@ -98,6 +105,15 @@ def test_a_search_on_atari_has_twenty_simulations():
     for name in ("mcts", "mcts_q"):
         configs.load([f"atari/{'mzu' if name == 'mcts' else 'mzu_q'}"])
         assert gin.query_parameter(f"{name}.num_simulations").scoped_configurable_fn() == 20
+
+
+def test_minatar_has_the_parts_of_bsuite_and_a_network_for_images():
+    agent = build("minatar/rosmo", "minatar/seaquest", bind=["channels = (4, 8)", "prediction = (24,)"])
+    [(regularizer, weight)] = agent.regularizers
+    assert (regularizer.__wrapped__, weight) == (regularizers.behavior, 0.2)
+    model = agent.init(jax.random.key(0))
+    assert [conv.linear.weight.shape[1] for conv in model.networks.representation.torso.convs] == [4, 8]
+    assert model.networks.prediction.policy.weight.shape == (24, 6)
 
 
 def test_the_baselines_take_what_all_agents_share():

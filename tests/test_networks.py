@@ -8,21 +8,22 @@ import pytest
 
 from rosmo import Codec, latent_model, networks
 from rosmo.model import recurrent_fn
-from rosmo.networks.resnet import Conv3x3, LayerNorm, ResidualBlock, average_pool
+from rosmo.networks.conv import PatchConv
+from rosmo.networks.resnet import Conv3x3, LayerNorm, ResidualBlock, average_pool, convolve
 from rosmo.operators import look_ahead
 from rosmo.report.flops import count_flops
 
 KEY = jax.random.key(0)
 
 # What every registered network is built with in the suite; a new network must be added here.
-SHAPES = {"mlp": (10, 5), "resnet": (84, 84, 4)}
+SHAPES = {"conv": (10, 10, 4), "mlp": (10, 5), "resnet": (84, 84, 4)}
 every_network = pytest.mark.parametrize("name", SHAPES)
 
 
 def observations(name: str, count: int = 2):
     rng = np.random.default_rng(0)
-    if name == "resnet":
-        return jnp.asarray(rng.integers(0, 256, (count, 84, 84, 4), np.uint8))
+    if name in ("conv", "resnet"):
+        return jnp.asarray(rng.integers(0, 256 if name == "resnet" else 2, (count, *SHAPES[name]), np.uint8))
     return jnp.asarray(rng.random((count, *SHAPES[name]), np.float32))
 
 
@@ -92,7 +93,7 @@ def test_the_look_ahead_computes_the_states_part_once(name):
 
     first, more = cost(1), cost(2) - cost(1)
     assert cost(5) == first + 4 * more
-    shared = {"mlp": 2 * 2 * 32 * 256, "resnet": 2 * 2 * 36 * 9 * 64 * 64}[name]
+    shared = {"conv": 2 * 2 * 128 * 256, "mlp": 2 * 2 * 32 * 256, "resnet": 2 * 2 * 36 * 9 * 64 * 64}[name]
     assert first - more == shared
 
 
@@ -124,6 +125,38 @@ def test_mlp_sizes_are_settings():
     unrolled = model.unroll(model.encode(jnp.ones((2, 3))), jnp.zeros((2, 4), jnp.int32))
     assert unrolled.policy_logits.shape == (2, 5, 1)
     assert unrolled.reward_logits.shape == (2, 4, 20)
+
+
+def test_a_convolution_by_patches_is_xlas():
+    conv = PatchConv(KEY, 2, 3)
+    image = jnp.asarray(np.random.default_rng(0).normal(size=(7, 6, 2)), jnp.float32)
+    kernel = conv.linear.weight.reshape(3, 3, 2, 3)
+    conv = eqx.tree_at(lambda c: c.linear.bias, conv, jnp.arange(3.0))
+    expected = convolve(image, kernel) + jnp.arange(3.0)[None, None]
+    np.testing.assert_allclose(conv(image), expected, atol=1e-5)
+
+
+def test_conv_reads_every_kind_of_plane_alike():
+    encode = built("conv").networks.representation
+    image = observations("conv", 1)[0]
+    assert encode(image).shape == (128,)
+    np.testing.assert_array_equal(encode(image), encode(image.astype(bool)))
+    np.testing.assert_array_equal(encode(image), encode(image.astype(jnp.float32)))
+
+
+def test_conv_sizes_are_settings_and_the_planes_the_observations():
+    sizes = {"channels": (4, 8), "representation": (12, 6), "dynamics": (10,), "prediction": (5,)}
+    model = latent_model(KEY, network="conv", observation_shape=(4, 5, 7), num_actions=2, **sizes)
+    torso = model.networks.representation.torso
+    assert [conv.linear.weight.shape for conv in torso.convs] == [(9 * 7, 4), (9 * 4, 8)]
+    assert [layer.weight.shape for layer in torso.mlp.layers] == [(4 * 5 * 8, 12), (12, 6)]
+    unrolled = model.unroll(model.encode(jnp.ones((3, 4, 5, 7), bool)), jnp.zeros((3, 2), jnp.int32))
+    assert unrolled.policy_logits.shape == (3, 3, 2)
+
+
+def test_conv_takes_images_alone():
+    with pytest.raises(ValueError, match=r"convolutions take images .* of the shape \[10, 5\]"):
+        latent_model(KEY, network="conv", observation_shape=(10, 5), num_actions=2)
 
 
 def test_resnet_is_the_appendix_one():

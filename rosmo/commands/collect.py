@@ -9,7 +9,7 @@ from rosmo.runs.datasets import collect_to, default_directory, record_to
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what this command takes."""
-    parser.add_argument("environment", help="such as catch, cartpole or mountain_car")
+    parser.add_argument("environment", help="such as catch or minatar/breakout")
     parser.add_argument("--policy", help="a written policy to record, such as random (default: train a DQN)")
     parser.add_argument("--noise", type=float, default=0.0, help="probability that an action is replaced")
     parser.add_argument("--seed", type=int, default=0)

@@ -8,6 +8,7 @@ except ImportError as error:
 from rosmo.envs.atari import Atari
 from rosmo.envs.base import Reference, make, normalised_or_none, normalised_score, references, registry
 from rosmo.envs.bsuite import cartpole, catch, mountain_car
+from rosmo.envs.minatar import MinAtar
 from rosmo.envs.noise import ActionNoise
 from rosmo.envs.specs import number_of_actions, observation_shape
 
@@ -18,6 +19,7 @@ names = registry.names
 __all__ = [
     "ActionNoise",
     "Atari",
+    "MinAtar",
     "Reference",
     "cartpole",
     "catch",

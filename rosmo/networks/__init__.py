@@ -7,6 +7,7 @@ from rosmo.networks.base import (
     Networks,
     registry,
 )
+from rosmo.networks.conv import conv
 from rosmo.networks.mlp import mlp
 from rosmo.networks.resnet import resnet
 
@@ -19,6 +20,7 @@ __all__ = [
     "AbstractPrediction",
     "AbstractRepresentation",
     "Networks",
+    "conv",
     "get",
     "mlp",
     "names",
