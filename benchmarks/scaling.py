@@ -35,6 +35,7 @@ from rosmo.tpu import collectives
 CORES = len(os.sched_getaffinity(0))
 LAYOUTS = ("data=1", "data=2", "data=4", "data=8", "data=1,model=2", "data=4,model=2")
 UPDATES = 200
+RATE = "updates per second: "  # what a child says, apart from what its libraries print
 
 
 class Subject:
@@ -85,7 +86,8 @@ class Pair:
         """Returns updates per second."""
         for process in self.children:
             print("go", file=process.stdin, flush=True)
-        return min(float(process.stdout.readline()) for process in self.children)
+        lines = [next(line for line in process.stdout if line.startswith(RATE)) for process in self.children]
+        return min(float(line.removeprefix(RATE)) for line in lines)
 
     def close(self) -> None:
         for process in self.children:
@@ -100,7 +102,7 @@ def child() -> None:
     jax.distributed.initialize(f"localhost:{port}", 2, int(index))
     subject = Subject("data=2")
     for _ in sys.stdin:
-        print(subject.run(), flush=True)
+        print(f"{RATE}{subject.run()}", flush=True)
 
 
 def layouts(rounds: int) -> None:
