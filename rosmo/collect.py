@@ -97,17 +97,17 @@ def collect(
         settings = dataclasses.replace(settings, episodes=episodes)
     env = envs.make(environment, seed=seed, noise=noise)
     agent = _Agent(env, settings, seed)
-    record: list[Trajectory] = []
+    recorded: list[Trajectory] = []
     returns: list[float] = []
     for done in range(1, settings.episodes + 1):
         episode = _play(env, agent.explore)
         agent.learn(episode)
-        record.append(keep(episode))
+        recorded.append(keep(episode))
         returns.append(_return(episode))
         if on_episode:
             on_episode(done, settings.episodes, returns[-1])
     about = {"environment": environment, "noise": noise, "seed": seed, **dataclasses.asdict(settings)}
-    return Collected(record, np.array(returns), agent.policy, about)
+    return Collected(recorded, np.array(returns), agent.policy, about)
 
 
 def record(

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from rosmo import agents, configs, envs, networks, operators, regularizers
+from rosmo import agents, configs, envs, networks, operators, policies, regularizers
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,13 +17,13 @@ def run(args: argparse.Namespace) -> None:
     """Prints the lists."""
     for module in args.imports:
         configs.import_module(module)
-    for room in (operators, regularizers, networks, agents, envs):
+    for room in (operators, regularizers, networks, agents, envs, policies):
         kind = room.__name__.rpartition(".")[2]
         print(f"\n{'environments' if room is envs else kind}")
         for name in room.names():
             part = room.get(name)
             print(f"  {name:18} {_summary(part)}")
-            if settings := _settings(part):
+            if room is not envs and (settings := _settings(part)):
                 print(f"  {'':18}   {settings}")
     print("\nconfigurations")
     for name in configs.packaged():
