@@ -75,14 +75,16 @@ def main() -> None:
     print("| layers | form | ms outside a loop | ms inside a loop |\n|---|---|---|---|")
     for layers in (1, 2):
         runs = {
-            (name, looped): program(form, layers, looped) for name, form in FORMS.items() for looped in (0, 1)
+            (name, looped): program(form, layers, looped)
+            for name, form in FORMS.items()
+            for looped in (False, True)
         }
         times = {key: [] for key in runs}
         for _ in range(rounds):
             for key, run in runs.items():
                 times[key].append(run())
         for name in FORMS:
-            row = [f"{statistics.median(times[name, looped]):.0f}" for looped in (0, 1)]
+            row = [f"{statistics.median(times[name, looped]):.0f}" for looped in (False, True)]
             print(f"| {layers} | {name} | {' | '.join(row)} |", flush=True)
 
 
