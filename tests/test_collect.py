@@ -141,7 +141,7 @@ def test_devices_and_threads_do_not_change_the_data():
         "import jax; jax.config.update('jax_num_cpu_devices', int(sys.argv[1]))\n"
         "import hashlib; from rosmo.collect import collect\n"
         "c = collect('mountain_car', episodes=2)\n"
-        "print(hashlib.sha256(b''.join(x.tobytes() for x in c.policy.weights)).hexdigest())"
+        "print(hashlib.sha256(b''.join(x.tobytes() for layer in c.policy.layers for x in layer)).hexdigest())"
     )
     runs = [
         subprocess.Popen([sys.executable, "-c", code, *counts], stdout=subprocess.PIPE, text=True)
