@@ -1,4 +1,4 @@
-"""The BSuite data sets: every episode of an online DQN's training (paper, appendix "BSuite Dataset")."""
+"""Data sets of every episode of an online DQN's training: BSuite's (paper, appendix "BSuite Dataset") and MinAtar's."""
 
 import dataclasses
 import math
