@@ -1,4 +1,4 @@
-"""Data sets of every episode of an online DQN's training: BSuite's (paper, appendix "BSuite Dataset") and MinAtar's."""
+"""The BSuite data sets: every episode of an online DQN's training (paper, appendix "BSuite Dataset")."""
 
 import dataclasses
 import math
