@@ -14,7 +14,6 @@ import argparse
 import functools
 import os
 import statistics
-import time
 from typing import NamedTuple
 
 import jax
@@ -23,15 +22,13 @@ if __name__ == "__main__":
     jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
 
 import equinox as eqx
-import jax.numpy as jnp
-import numpy as np
 from jax.sharding import AxisType
 
 from rosmo import Codec, Learner, Trajectory, agents, latent_model
 from rosmo.data import window_sampler
 from rosmo.report.flops import count_flops
+from rosmo.report.speed import made_up_steps, product_rate, update_rate
 
-MATMUL_SIZE = 4096
 BASELINES = ("bc", "cql", "crr")  # with td_steps of their own, and no targets to keep
 
 
@@ -67,21 +64,8 @@ def make_agent(setting: Setting, preset: str):
 
 
 def fake_data(setting: Setting) -> Trajectory:
-    """Episodes of ten steps: what is learned does not matter here, what is computed does."""
-    rng = np.random.default_rng(0)
-    shape = setting.model.keywords["observation_shape"]
-    count = 20_000 if len(shape) == 2 else 200
-    images = rng.integers(0, 256, (count, *shape), np.uint8)
-    is_last = np.arange(count) % 10 == 9
-    return Trajectory(
-        observation=images if len(shape) == 3 else (images > 240).astype(np.float32),
-        action=rng.integers(0, setting.model.keywords["num_actions"], count).astype(np.int32),
-        reward=rng.choice(np.array([-1, 0, 1], np.float32), count),
-        discount=np.where(np.arange(count) % 10 >= 8, 0, 1).astype(np.float32),
-        is_first=np.arange(count) % 10 == 0,
-        is_last=is_last,
-        is_terminal=is_last,
-    )
+    shape, actions = (setting.model.keywords[name] for name in ("observation_shape", "num_actions"))
+    return made_up_steps(20_000 if len(shape) == 2 else 200, shape, actions)
 
 
 def count_pieces(agent, batch: Trajectory) -> dict[str, int]:
@@ -131,23 +115,8 @@ class Subject:
 
     def run(self) -> float:
         """Returns updates per second."""
-        start = time.perf_counter()
-        self.state, metrics = self.learner.update_many(self.state, self.source, self.updates)
-        jax.block_until_ready((self.state, metrics))
-        return self.updates / (time.perf_counter() - start)
-
-
-def matmul_rate() -> float:
-    """FLOP per second of a large product on all cores, the best of three."""
-    x = jnp.ones((MATMUL_SIZE, MATMUL_SIZE))
-    product = jax.jit(jnp.matmul)
-    product(x, x).block_until_ready()
-    times = []
-    for _ in range(3):
-        start = time.perf_counter()
-        product(x, x).block_until_ready()
-        times.append(time.perf_counter() - start)
-    return 2 * MATMUL_SIZE**3 / min(times)
+        self.state, rate = update_rate(self.learner, self.state, self.source, self.updates)
+        return rate
 
 
 def measure(name: str, setting: Setting, presets: list[str], rounds: int) -> None:
@@ -164,7 +133,7 @@ def measure(name: str, setting: Setting, presets: list[str], rounds: int) -> Non
     ]
     products = []
     for _ in range(rounds):
-        products.append(matmul_rate())
+        products.append(product_rate())
         for subject in subjects:
             subject.rates.append(subject.run())
             subject.shares.append(subject.rates[-1] * sum(subject.pieces.values()) / products[-1])

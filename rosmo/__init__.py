@@ -1,6 +1,18 @@
 """Offline reinforcement learning with a learned latent model, as parts that compose."""
 
-from rosmo import agents, codec, data, learner, model, networks, operators, registry, regularizers, types
+from rosmo import (
+    agents,
+    codec,
+    data,
+    learner,
+    model,
+    networks,
+    operators,
+    registry,
+    regularizers,
+    sharding,
+    types,
+)
 from rosmo.codec import Codec
 from rosmo.learner import Learner, TrainState, adamw
 from rosmo.model import LatentModel, latent_model
@@ -25,5 +37,6 @@ __all__ = [
     "operators",
     "registry",
     "regularizers",
+    "sharding",
     "types",
 ]

@@ -64,7 +64,13 @@ def pays(
 
 
 def judge_all(
-    agent: CachesTargets, target_params: Params, source: StepSource, key: Key, *, axis: str, devices: int
+    agent: CachesTargets,
+    target_params: Params,
+    source: StepSource,
+    key: Key,
+    *,
+    axis: tuple[str, ...],
+    devices: int,
 ) -> PyTree:
     """Judges all steps inside a `shard_map`, each device its share, and hands every device the whole."""
     count = len(source.steps.action)

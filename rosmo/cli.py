@@ -1,4 +1,4 @@
-"""The command line: `rosmo train | evaluate | collect | experiment | report | list`."""
+"""The command line: `rosmo COMMAND`, with each command in a file of `rosmo/commands/`."""
 
 import argparse
 import sys

@@ -1,8 +1,8 @@
-"""The BSuite data sets: every episode of an online DQN's training (paper, appendix "BSuite Dataset")."""
+"""Data sets: every episode of an online DQN's training (paper, appendix "BSuite Dataset"), or of a policy."""
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import dm_env
 import numpy as np
 from jaxtyping import Float
 
-from rosmo import dqn, envs
+from rosmo import dqn, envs, policies
 from rosmo.dqn import DQNSettings, GreedyPolicy
 from rosmo.types import Trajectory
 
@@ -46,6 +46,9 @@ SETTINGS: dict[str, DQNSettings] = {
     "minatar/space_invaders": dataclasses.replace(_IMAGES, episodes=800),
 }
 
+# A whole screen enters the first layer: little is kept of it, and little is learned.
+_ATARI = DQNSettings(episodes=200, hidden=(64,), observation_scale=1 / 255, replay=5_000, epsilon=0.1)
+
 _UPDATES_PER_CALL = 4  # calls cost more than updates do; an episode of catch is due four
 
 
@@ -74,6 +77,7 @@ def collect(
     episodes: int | None = None,
     settings: DQNSettings | None = None,
     on_episode: Callable[[int, int, float], None] | None = None,
+    keep: Callable[[Trajectory], Trajectory] = lambda episode: episode,
 ) -> Collected:
     """Trains a DQN in an environment and records every episode; the same arguments give the same data.
 
@@ -85,20 +89,43 @@ def collect(
         episodes: length of the training; the settings' by default.
         settings: of the DQN; those in `SETTINGS` by default.
         on_episode: called after each episode with the number done, the total and the episode's return.
+        keep: makes what is recorded of an episode that the agent has learned from.
     """
-    settings = settings or SETTINGS.get(environment, DQNSettings())
+    default = _ATARI if environment.startswith("atari/") else DQNSettings()
+    settings = settings or SETTINGS.get(environment, default)
     if episodes is not None:
         settings = dataclasses.replace(settings, episodes=episodes)
     env = envs.make(environment, seed=seed, noise=noise)
     agent = _Agent(env, settings, seed)
     record: list[Trajectory] = []
+    returns: list[float] = []
     for done in range(1, settings.episodes + 1):
-        record.append(_play(env, agent.explore))
-        agent.learn(record[-1])
+        episode = _play(env, agent.explore)
+        agent.learn(episode)
+        record.append(keep(episode))
+        returns.append(_return(episode))
         if on_episode:
-            on_episode(done, settings.episodes, float(record[-1].reward.sum()))
+            on_episode(done, settings.episodes, returns[-1])
     about = {"environment": environment, "noise": noise, "seed": seed, **dataclasses.asdict(settings)}
-    return Collected(record, _returns(record), agent.policy, about)
+    return Collected(record, np.array(returns), agent.policy, about)
+
+
+def record(
+    environment: str, policy: str, *, episodes: int, noise: float = 0.0, seed: int = 0
+) -> Iterator[Trajectory]:
+    """Plays a written policy and yields its episodes; the same arguments give the same data.
+
+    Args:
+        environment: a name from `rosmo.envs.names()`; its actions must be discrete.
+        policy: a name from `rosmo.policies.names()`.
+        episodes: how many to play.
+        noise: how often the environment replaces the policy's action by a uniform one.
+        seed: seeds the environment and the policy.
+    """
+    env = envs.make(environment, seed=seed, noise=noise)
+    rng = np.random.default_rng(seed)
+    for _ in range(episodes):
+        yield _play(env, policies.get(policy)(num_actions=envs.number_of_actions(env), rng=rng))
 
 
 def greedy_score(
@@ -106,7 +133,7 @@ def greedy_score(
 ) -> float:
     """Returns the mean return of the last greedy policy in fresh episodes, by default without noise."""
     env = envs.make(environment, seed=seed, noise=noise)
-    return float(_returns([_play(env, collected.policy) for _ in range(episodes)]).mean())
+    return float(np.mean([_return(_play(env, collected.policy)) for _ in range(episodes)]))
 
 
 class _Agent:
@@ -175,5 +202,5 @@ def _play(env: dm_env.Environment, policy: Callable[[np.ndarray], int]) -> Traje
     )
 
 
-def _returns(episodes: list[Trajectory]) -> Float[np.ndarray, "episodes"]:
-    return np.array([episode.reward.sum(dtype=np.float64) for episode in episodes])
+def _return(episode: Trajectory) -> float:
+    return float(episode.reward.sum(dtype=np.float64))

@@ -1,6 +1,6 @@
 """An agent acting in an environment, and the scores it gets."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import dm_env
@@ -64,8 +64,7 @@ class Evaluator:
 
     def __call__(self, params: Params, seed: int, *, greedy: bool = False) -> Float[np.ndarray, "episodes"]:
         """Returns the returns of `episodes` episodes, the same for the same parameters and seed."""
-        # To one device, wherever training left them: acting is small.
-        arrays = jax.device_put(jax.device_get(eqx.filter(params, eqx.is_array)), jax.local_devices()[0])
+        arrays = _on_one_device(params)
         players = [_Player(self._make(number), quota) for number, quota in self._quotas(seed)]
         time = 0
         while any(player.left for player in players):
@@ -76,6 +75,22 @@ class Evaluator:
             time += 1
         return np.concatenate([player.returns for player in players])
 
+    def film(self, params: Params, seed: int, *, greedy: bool = False) -> Iterator[np.ndarray]:
+        """Plays one episode and yields its screens, which the environment's `render()` draws."""
+        environment = self._make(self._quotas(seed)[0][0])
+        render = getattr(environment, "render", None)
+        if render is None:
+            raise TypeError(
+                f"{type(environment).__name__} cannot be recorded: give it a render() that returns "
+                "the screen as an array of bytes [height, width, 3]"
+            )
+        arrays, time, step = _on_one_device(params), 0, environment.reset()
+        yield render()
+        while not step.last():
+            action = self._act(arrays, seed, time, np.asarray(step.observation)[None], greedy)
+            step, time = environment.step(int(action[0])), time + 1
+            yield render()
+
     def _quotas(self, seed: int) -> list[tuple[int, int]]:
         """A seed and a number of episodes for each environment.
 
@@ -85,6 +100,11 @@ class Evaluator:
         shares = np.full(self._parallel, self.episodes // self._parallel)
         shares[: self.episodes % self._parallel] += 1
         return [(int(number), int(share)) for number, share in zip(seeds, shares, strict=True)]
+
+
+def _on_one_device(params: Params) -> Params:
+    """The arrays of parameters on one device, wherever training left them: acting is small."""
+    return jax.device_put(jax.device_get(eqx.filter(params, eqx.is_array)), jax.local_devices()[0])
 
 
 class _Player:

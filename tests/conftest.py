@@ -1,7 +1,16 @@
 """Every test runs with strict types and ranks, on eight simulated devices, with warnings as errors."""
 
+import os
+import tempfile
+
 import jax
 import pytest
+
+# Workers and the commands that tests start share what any of them has compiled.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    compiled = tempfile.TemporaryDirectory(prefix="rosmo-tests-")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled.name
+    jax.config.update("jax_compilation_cache_dir", compiled.name)
 
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_dtype_promotion", "strict")

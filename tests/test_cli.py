@@ -33,6 +33,15 @@ SMALL = [
 ]
 BINDINGS = [part for binding in SMALL for part in ("-p", binding)]
 
+EXPERIMENT = """
+about = "Two seeds"
+seeds = 2
+[methods]
+ROSMO = { configs = ["bsuite/rosmo"] }
+[environments]
+catch = { configs = ["bsuite/catch"] }
+"""
+
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
@@ -135,6 +144,44 @@ def test_ctrl_c_saves_and_says_how_to_go_on(data, tmp_path):
     assert int(RunFolder(run).metrics.rows()[-1]["step"]) == _checkpoints(run)
 
 
+def test_a_killed_experiment_ends_with_the_table_of_one_that_was_left_alone(data, tmp_path):
+    file = tmp_path / "pair.toml"
+    file.write_text(EXPERIMENT)
+
+    def begin(out: str):
+        return rosmo("experiment", file, *BINDINGS, "--data-dir", data, "--out", tmp_path / out)
+
+    finish(begin("whole"))
+    process = begin("killed")
+    first = tmp_path / "killed" / "pair" / "rosmo-catch" / "seed0"
+    while _checkpoints(first) < 5 and process.poll() is None:
+        time.sleep(0.01)
+    process.kill()
+    process.communicate()
+    _wait_until_free(RunFolder(first))  # no run outlives the experiment
+    assert not RunFolder(first).finished()
+    finish(begin("killed"))
+    assert _table(file, tmp_path / "killed") == _table(file, tmp_path / "whole")
+
+
+def _wait_until_free(run: RunFolder, seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            with run.held():
+                return
+        except BlockingIOError:
+            assert time.monotonic() < deadline, f"{run.path} is still in use"
+            time.sleep(0.1)
+
+
+def _table(file: Path, out: Path) -> list[dict]:
+    """The report's cells, without the time that they took."""
+    assert main(["report", str(file), "--out", str(out), "--to", str(out / "report")]) == 0
+    cells = json.loads((out / "report" / "pair" / "results.json").read_text())["cells"]
+    return [{name: x for name, x in cell.items() if name != "seconds_per_update"} for cell in cells]
+
+
 def test_seeds_train_side_by_side_and_are_evaluated_together(data, tmp_path, capsys):
     run = tmp_path / "run"
     bindings = [*BINDINGS, "-p", "num_updates = 5"]
@@ -152,7 +199,7 @@ def test_seeds_train_side_by_side_and_are_evaluated_together(data, tmp_path, cap
 def test_a_run_writes_down_what_it_was(data, tmp_path, capsys):
     run = tmp_path / "run"
     arguments = ["train", *BINDINGS, "-p", "num_updates = 5", "--data-dir", str(data), "--run", str(run)]
-    assert main([*arguments, "--devices", "2"]) == 0
+    assert main([*arguments, "--mesh", "data=2"]) == 0
     assert "operator = @operators.one_step" in (run / "operative_config.gin").read_text()
     assert json.loads((run / "versions.json").read_text())["jax"]
     assert list((run / "tensorboard").iterdir())
@@ -185,12 +232,15 @@ def test_data_larger_than_the_device_trains_to_the_same_numbers(data, tmp_path):
         (["train", "-p", "operater = @mcts"], "Did you mean 'operator'"),
         (["train", "bsuite/rosmoo"], "Did you mean 'bsuite/rosmo'"),
         (["train", "-p", "environment = 'catchy'"], "there is no environment 'catchy'"),
-        (["train", "-p", "batch_size = 9", "--devices", "2"], "does not divide over the 2 devices"),
+        (["train", "-p", "batch_size = 9", "--mesh", "data=2"], "does not divide over the 2 devices"),
         (["train", "-p", "train.data = '/nowhere'"], "/nowhere"),
         (["train", "--resume", "/nowhere"], "/nowhere is no run"),
         (["train", "--seeds", "0"], "--seeds must be at least 1"),
         (["train", "--seed", "5000000000"], "--seed must lie between"),
-        (["train", "--devices", "99"], "99 devices"),
+        (["train", "--mesh", "data=33,model=3"], "a mesh of 99 devices is not possible here"),
+        (["train", "--mesh", "rows=2"], "a mesh is written as data=8"),
+        (["train", "--process-id", "1"], "go with --coordinator"),
+        (["train", "--coordinator", "localhost:1"], "needs --num-processes N"),
         (["train", "-p", "train.final_episodes = 0"], "final_episodes must be a whole number"),
         (["train", "-p", "operator = mcts"], "write @name for a part"),
         (["train", "bsuite/catch"], "say which agent to train first"),
@@ -260,6 +310,19 @@ def test_bad_data_is_refused_before_training(field, data, tmp_path, capsys):
     assert main(["train", *BINDINGS, "-p", f"train.data = '{tmp_path / 'bad'}'", "--run", str(run)]) == 1
     assert "step 3 of the data set has a" in capsys.readouterr().err
     assert not run.exists()
+
+
+def test_bench_times_variants_beside_the_product(monkeypatch, capsys):
+    monkeypatch.setattr("rosmo.report.speed._PRODUCT_SIZE", 64)
+    variant = ["--against", "regularizers = ()", "--mesh", "data=1", "--updates", "2", "--rounds", "1"]
+    assert main(["bench", *BINDINGS, *variant]) == 0
+    *_, first, second = (line.split(" | ") for line in capsys.readouterr().out.splitlines())
+    assert (first[0], first[2]) == ("| bsuite/rosmo", "1.00")
+    assert second[0] == "| bsuite/rosmo regularizers = ()"
+    assert float(first[1]) > 0
+    assert first[3] == second[3]  # the penalty is of what the loss has anyway
+    assert main(["bench", "--rounds", "0"]) == 1
+    assert "--rounds must be at least 1, got 0" in capsys.readouterr().err
 
 
 def test_list_names_every_part_with_its_settings(capsys):

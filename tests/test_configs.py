@@ -13,6 +13,8 @@ AGENTS = ("bc", "behavior", "cql", "crr", "mzu", "mzu_q", "one_step", "rosmo", "
 ENVIRONMENTS = {"bsuite/catch": (10, 5), "bsuite/cartpole": (1, 6), "bsuite/mountain_car": (1, 3)}
 GAMES = {"asterix": 4, "breakout": 4, "freeway": 7, "seaquest": 10, "space_invaders": 6}
 ENVIRONMENTS |= {f"minatar/{game}": (10, 10, planes) for game, planes in GAMES.items()}
+ATARI = ("amidar", "asterix", "breakout", "frostbite", "gravitar", "jamesbond", "ms_pacman", "phoenix")
+ATARI += ("pong", "qbert", "riverraid", "seaquest")  # the paper's twelve games
 
 
 def build(*names: str, bind=()) -> LatentAgent:
@@ -22,13 +24,18 @@ def build(*names: str, bind=()) -> LatentAgent:
 
 
 def test_every_packaged_file_is_an_agent_or_an_environment():
-    agents = [f"{suite}/{name}" for suite in ("bsuite", "minatar") for name in ("base", *AGENTS)]
-    assert configs.packaged() == sorted([*agents, *ENVIRONMENTS])
+    suites = ("atari", "bsuite", "minatar")
+    expected = [f"{suite}/{name}" for suite in suites for name in ("base", *AGENTS)]
+    expected += [*ENVIRONMENTS, *(f"atari/{game}" for game in ATARI)]
+    assert configs.packaged() == sorted(expected)
 
 
-@pytest.mark.parametrize("environment", ENVIRONMENTS)
-@pytest.mark.parametrize("agent", AGENTS)
-def test_every_agent_builds_for_every_environment(agent, environment):
+PAIRS = [(agent, environment) for agent in AGENTS for environment in ("bsuite/catch", "minatar/breakout")]
+PAIRS += [("rosmo", environment) for environment in ENVIRONMENTS if ("rosmo", environment) not in PAIRS]
+
+
+@pytest.mark.parametrize(("agent", "environment"), PAIRS)
+def test_every_agent_and_every_environment_builds(agent, environment):
     suite = environment.partition("/")[0]
     training = configs.load([f"{suite}/{agent}", environment])
     assert training.environment == environment.removeprefix("bsuite/")
@@ -56,6 +63,48 @@ def test_the_values_are_those_of_the_paper():
     assert model.networks.dynamics.from_state.weight.shape == (32, 256)
     learner = training.learner(agent)
     assert (learner.batch_size, learner.target_update_interval) == (128, 200)
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_every_agent_builds_for_atari(name):
+    pytest.importorskip("ale_py")
+    agent = configs.load([f"atari/{name}", "atari/pong"]).build_agent()
+    assert agent.window >= 6
+
+
+@pytest.mark.parametrize("game", ATARI)
+def test_every_game_of_the_paper_builds(game, caplog):
+    pytest.importorskip("ale_py")
+    training = configs.load(["atari/rosmo", f"atari/{game}"])
+    assert training.environment.lower() == f"atari/{game.replace('_', '')}"
+    assert training.spaces()[0] == (84, 84, 4)
+    assert not caplog.records
+
+
+def test_the_values_on_atari_are_those_of_the_paper():
+    pytest.importorskip("ale_py")
+    training = configs.load(["atari/rosmo", "atari/pong"])
+    agent = training.build_agent()
+    assert (agent.unroll_steps, agent.td_steps, agent.policy_weight, agent.value_weight) == (5, 5, 1.0, 0.25)
+    [(regularizer, weight)] = agent.regularizers
+    assert (regularizer.__wrapped__, weight) == (regularizers.behavior, 0.2)
+    model = jax.eval_shape(agent.init, jax.random.key(0))
+    assert model.discount == pytest.approx(0.997**4, abs=1e-12)
+    assert (model.value_codec.bins, model.value_codec.high) == (601, 300)
+    assert len(model.networks.representation.towers[3].blocks) == 6
+    assert len(model.networks.dynamics.tower.blocks) == len(model.networks.prediction.tower.blocks) == 2
+    assert model.networks.prediction.policy.hidden.weight.shape == (6 * 6 * 64, 128)
+    learner = training.learner(agent)
+    assert (learner.batch_size, learner.target_update_interval) == (512, 200)
+    assert configs.load(["atari/crr"]).build_agent().td_steps == 1
+
+
+def test_a_search_on_atari_has_twenty_simulations():
+    import gin
+
+    for name in ("mcts", "mcts_q"):
+        configs.load([f"atari/{'mzu' if name == 'mcts' else 'mzu_q'}"])
+        assert gin.query_parameter(f"{name}.num_simulations").scoped_configurable_fn() == 20
 
 
 def test_minatar_has_the_parts_of_bsuite_and_a_network_for_images():
@@ -120,6 +169,20 @@ def test_a_typo_fails_before_any_work_with_the_nearest_names(binding, message):
         configs.load(["bsuite/rosmo"], [binding])
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("agent", "binding", "unused"),
+    [
+        ("bc", "operator = @mcts", "operator"),
+        ("rosmo", "mcts.num_simulations = 8", "mcts"),
+        ("rosmo", "operators.mcts.num_simulations = 8", "mcts"),
+        ("cql", "unroll_steps = 3", "unroll_steps"),
+    ],
+)
+def test_a_binding_that_would_change_nothing_is_refused(agent, binding, unused):
+    with pytest.raises(ConfigError, match=f"would change nothing: .* uses '{unused}'"):
+        configs.load([f"bsuite/{agent}"], [binding])
 
 
 def test_an_unknown_file_lists_what_there_is(tmp_path):

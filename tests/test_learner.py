@@ -10,7 +10,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from rosmo import Learner, adamw, agents
 from rosmo.data import window_sampler
-from rosmo.learner import decay_mask
+from rosmo.optimizer import decay_mask
 from tests.windows import ACTIONS, random_steps, small_model, talkative
 
 KEY = jax.random.key(0)

@@ -14,8 +14,9 @@ PACKAGE = ROOT / "rosmo"
 HEAVY = ["gin", "tensorflow", "tensorflow_datasets", "distrax", "bsuite", "gymnasium", "matplotlib", "pandas"]
 # A room may import only rooms before it.
 CORE = ["types", "registry", "codec", "networks", "model", "operators", "regularizers", "agents", "cache"]
-CORE += ["learner"]
-ORDER = [*CORE, "data", "envs", "evaluate", "dqn", "collect", "report", "experiments", "runs"]
+CORE += ["frames", "sharding", "optimizer", "learner"]
+ORDER = [*CORE, "data", "envs", "video", "evaluate", "dqn", "policies", "collect", "report", "experiments"]
+ORDER += ["runs", "tpu"]
 ORDER += ["configs", "commands", "cli"]
 EDGE = {"gin": ["configs", "commands"], "argparse": ["commands", "cli"]}
 

@@ -2,7 +2,7 @@
 
 from types import ModuleType
 
-from rosmo.commands import collect, evaluate, experiment, parts, report, train
+from rosmo.commands import bench, collect, compile, data, evaluate, experiment, parts, report, train
 
 
 def by_name() -> dict[str, ModuleType]:
@@ -11,7 +11,10 @@ def by_name() -> dict[str, ModuleType]:
         "train": train,
         "evaluate": evaluate,
         "collect": collect,
+        "data": data,
         "experiment": experiment,
         "report": report,
+        "bench": bench,
+        "compile": compile,
         "list": parts,
     }

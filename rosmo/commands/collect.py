@@ -1,15 +1,16 @@
-"""Trains an online DQN and records every episode of its training as an RLDS data set."""
+"""Records episodes as an RLDS data set: every one of an online DQN's training, or those of a policy."""
 
 import argparse
 from pathlib import Path
 
 from rosmo.data import rlds
-from rosmo.runs.datasets import collect_to, default_directory
+from rosmo.runs.datasets import collect_to, default_directory, record_to
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what this command takes."""
     parser.add_argument("environment", help="such as catch or minatar/breakout")
+    parser.add_argument("--policy", help="a written policy to record, such as random (default: train a DQN)")
     parser.add_argument("--noise", type=float, default=0.0, help="probability that an action is replaced")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--episodes", type=int, help="length of the training (the paper's where not given)")
@@ -29,17 +30,14 @@ def run(args: argparse.Namespace) -> None:
     directory = args.out or default_directory(
         args.data_dir, args.environment, noise=args.noise, seed=args.seed
     )
-    collect_to(
-        directory,
-        args.environment,
-        noise=args.noise,
-        seed=args.seed,
-        episodes=args.episodes,
-        file_format=args.format,
-        overwrite=args.overwrite,
-    )
-    steps = rlds.read(directory)
-    episodes = int(steps.is_last.sum())
-    mean = float(steps.reward[~steps.is_last].sum() / episodes)
-    transitions = len(steps.action) - episodes
-    print(f"{directory}: {episodes:,} episodes, {transitions:,} transitions, mean return {mean:.2f}")
+    how = {"noise": args.noise, "seed": args.seed, "file_format": args.format, "overwrite": args.overwrite}
+    if args.policy:
+        if args.episodes is None:
+            raise ValueError("--policy needs --episodes: how many to record")
+        record_to(directory, args.environment, args.policy, episodes=args.episodes, **how)
+    else:
+        collect_to(directory, args.environment, episodes=args.episodes, **how)
+    rewards = [episode.reward[:-1] for episode in rlds.read_episodes(directory)]
+    transitions = sum(map(len, rewards))
+    mean = float(sum(reward.sum() for reward in rewards) / len(rewards))
+    print(f"{directory}: {len(rewards):,} episodes, {transitions:,} transitions, mean return {mean:.2f}")

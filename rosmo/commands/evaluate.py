@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from rosmo.evaluate import summarise
 from rosmo.runs.checkpoint import Checkpoints
 from rosmo.runs.folder import RunFolder
 from rosmo.runs.train import play
+from rosmo.video import refuse_unknown, write_video
 
 POLICIES = ("sampled", "greedy")
 
@@ -26,11 +28,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--episodes", type=int, default=100, help="episodes for each seed")
     parser.add_argument("--seed", type=int, default=0, help="of the episodes")
     parser.add_argument("--step", type=int, help="the checkpoint to play (the newest where not given)")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="film an episode as a .gif or an .mp4")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
 
 
 def run(args: argparse.Namespace) -> None:
     """Prints the scores of the improved policy, its actions drawn and its likeliest."""
+    if args.record:
+        refuse_unknown(args.record)
     returns = [play_run(folder, args) for folder in seed_folders(RunFolder(args.folder))]
     environment = returns[0]["environment"]
     steps = ", ".join(f"{step:,}" for step in sorted({played["step"] for played in returns}))
@@ -66,6 +71,10 @@ def play_run(folder: RunFolder, args: argparse.Namespace) -> dict[str, Any]:
     state = checkpoints.restore(learner.init(jax.random.key(0)), args.step)
     checkpoints.close()
     evaluator = training.build_evaluator(agent, args.episodes)
+    if args.record:
+        count = write_video(args.record, evaluator.film(state.params, args.seed))
+        print(f"{args.record}: {count:,} screens of an episode", file=sys.stderr)
+        args.record = None  # of several seeds, the first
     return {
         "environment": training.environment,
         "step": int(state.step),

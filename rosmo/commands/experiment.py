@@ -56,7 +56,7 @@ def _begin_run(folder: RunFolder, cell: Cell, text: str, data_dir: Path) -> None
             "imports": [],
             "data_dir": str(data_dir.resolve()),
             "wandb": None,
-            "devices": 1,
+            "mesh": "data=1",
             "data": None,
         }
         folder.begin(text, settings | {"seed": cell.seed})

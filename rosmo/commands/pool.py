@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 
@@ -17,17 +18,29 @@ from rosmo.runs.progress import show
 _POLL_SECONDS = 1.0
 _PATIENCE_SECONDS = 60.0
 
+# A run goes to its core before JAX counts the cores, and ends when its standard input does, which is when the
+# parent is gone, however that came about: a restarted parent finds no run still in use.
+_WORKER = """
+import os, sys, threading
+os.sched_setaffinity(0, [int(sys.argv.pop(1))])
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
+from rosmo.cli import main
+sys.exit(main())
+"""
+
 
 def train_all(folders: Sequence[RunFolder], label: str, resume_with: str) -> None:
     """Trains what is left of every run.
 
-    A run that fails does not stop the others; Ctrl-C stops all, each with its state saved.
+    A run that fails does not stop the others; Ctrl-C stops all, each with its state saved. What one run has
+    compiled, the others need not compile again.
 
     Args:
         folders: runs that were begun.
         label: what the progress display calls them.
         resume_with: the command that goes on after a stop.
     """
+    compiled = tempfile.TemporaryDirectory(prefix="rosmo-compiled-")
     updates = [open_run(folder)[0].num_updates for folder in folders]
     waiting = [folder for folder in folders if not folder.finished()]
     running: dict[int, tuple[RunFolder, subprocess.Popen]] = {}
@@ -39,7 +52,7 @@ def train_all(folders: Sequence[RunFolder], label: str, resume_with: str) -> Non
         while waiting or running:
             free = [core for core in sorted(os.sched_getaffinity(0)) if core not in running]
             for core in free[: len(waiting)]:
-                running[core] = _start(waiting.pop(0), core)
+                running[core] = _start(waiting.pop(0), core, compiled.name)
             time.sleep(_POLL_SECONDS)
             now = _done(folders)
             progress.advance(now - done, f"{len(waiting) + len(running)} runs left")
@@ -56,17 +69,18 @@ def train_all(folders: Sequence[RunFolder], label: str, resume_with: str) -> Non
     finally:
         signal.signal(signal.SIGTERM, before)
         progress.close()
+        compiled.cleanup()
     if failures:
         raise ChildProcessError(f"{len(failures)} of {len(folders)} runs failed; {failures[0]}")
 
 
-def _start(folder: RunFolder, core: int) -> tuple[RunFolder, subprocess.Popen]:
-    pin = f"import os; os.sched_setaffinity(0, [{core}])"  # before JAX counts the cores
-    program = f"{pin}; import sys; from rosmo.cli import main; sys.exit(main())"
-    command = [sys.executable, "-c", program, "train", "--resume", str(folder.path)]
+def _start(folder: RunFolder, core: int, compiled: str) -> tuple[RunFolder, subprocess.Popen]:
+    command = [sys.executable, "-c", _WORKER, str(core), "train", "--resume", str(folder.path)]
     with folder.log.open("ab") as log:
         # A session of its own: Ctrl-C reaches the parent, which stops the runs and waits for them.
-        return folder, subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        pipes = {"stdin": subprocess.PIPE, "stdout": log, "stderr": log}
+        environment = {"JAX_COMPILATION_CACHE_DIR": compiled} | os.environ
+        return folder, subprocess.Popen(command, env=environment, **pipes, start_new_session=True)
 
 
 def _stop(processes: list[subprocess.Popen]) -> None:

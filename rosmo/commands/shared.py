@@ -1,13 +1,30 @@
-"""What the commands that work on run folders share."""
+"""What the commands share: how a configuration is asked for, and where runs and their data are."""
 
+import argparse
 from pathlib import Path
 from typing import Any
 
 from rosmo import configs
+from rosmo.data import DataSet
 from rosmo.runs.datasets import load_or_collect
 from rosmo.runs.folder import RunFolder
 from rosmo.runs.train import Training
-from rosmo.types import Trajectory
+
+DEFAULT_CONFIGS = ["bsuite/rosmo"]
+
+
+def add_configuration(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments that say what to train."""
+    parser.add_argument(
+        "configs",
+        nargs="*",
+        metavar="CONFIG",
+        help="packaged names or gin files, later ones on top of earlier ones (default: bsuite/rosmo)",
+    )
+    parser.add_argument(
+        "-p", "--bind", action="append", default=[], metavar="BINDING", help="'operator = @mcts'"
+    )
+    parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE")
 
 
 def open_run(folder: RunFolder) -> tuple[Training, dict[str, Any]]:
@@ -16,7 +33,7 @@ def open_run(folder: RunFolder) -> tuple[Training, dict[str, Any]]:
     return configs.load(imports=settings["imports"], text=folder.config.read_text()), settings
 
 
-def load_data(training: Training, root: Path) -> Trajectory:
+def load_data(training: Training, root: Path) -> DataSet:
     """Returns the data set of a training, which is collected below `root` if it is missing."""
     return load_or_collect(
         training.environment,

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import json
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -11,56 +12,57 @@ from pathlib import Path
 import gin
 import jax
 import numpy as np
-from jax.sharding import Mesh
 
 from rosmo import configs, envs
 from rosmo.commands import pool
 from rosmo.commands.listeners import tensorboard, wandb
-from rosmo.commands.shared import load_data, open_run, seed_folder, seed_folders
-from rosmo.learner import data_mesh
+from rosmo.commands.shared import (
+    DEFAULT_CONFIGS,
+    add_configuration,
+    load_data,
+    open_run,
+    seed_folder,
+    seed_folders,
+)
 from rosmo.report import learning_curve
+from rosmo.runs import hosts
 from rosmo.runs.datasets import checksum
 from rosmo.runs.folder import RunFolder
 from rosmo.runs.train import Interrupted, Training, train
+from rosmo.sharding import make_mesh, mesh_shape
 
 _MOST_CPU_DEVICES = 4  # a batch of 128 in more parts than this is all overhead
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what this command takes."""
-    parser.add_argument(
-        "configs",
-        nargs="*",
-        metavar="CONFIG",
-        help="packaged names or gin files, later ones on top of earlier ones (default: bsuite/rosmo)",
-    )
-    parser.add_argument(
-        "-p", "--bind", action="append", default=[], metavar="BINDING", help="'operator = @mcts'"
-    )
-    parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE")
+    add_configuration(parser)
     parser.add_argument("--run", dest="folder", type=Path, help="the run's folder (default: one below runs/)")
     parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with a run that was stopped")
     parser.add_argument("--seed", type=int, help="of parameters and batches (default: 0)")
     parser.add_argument("--seeds", type=int, help="train this many seeds, one on each core at a time")
     parser.add_argument("--data-dir", type=Path, default=Path("data"), help="where collected data is kept")
     parser.add_argument(
-        "--devices", type=int, help="devices to split a batch over (default: all, or the cores)"
+        "--mesh", help="data=8 splits batches over devices, data=4,model=2 the state too (default: data=all)"
     )
+    parser.add_argument("--coordinator", metavar="HOST:PORT", help="of process 0 of several, or: auto")
+    parser.add_argument("--num-processes", type=int, metavar="N", help="that train this run together")
+    parser.add_argument("--process-id", type=int, metavar="I", help="which of them this is, from 0")
     parser.add_argument("--wandb", metavar="PROJECT", help="log to Weights & Biases too")
 
 
 def run(args: argparse.Namespace) -> None:
     """Begins a run, or goes on with one."""
     known = _resumed(args) if args.resume else {}
-    with contextlib.suppress(RuntimeError):  # JAX is awake already, and keeps the devices that it has
-        devices = args.devices or known.get("devices") or _cpu_devices()
-        jax.config.update("jax_num_cpu_devices", max(devices, 1))
+    _prepare_devices(args, args.mesh or known.get("mesh"))
     folder = RunFolder(args.resume) if args.resume else _begin(args)
     if folder.read_settings().get("seeds"):
         label = f"{folder.path.name}, {len(seed_folders(folder))} seeds"
         pool.train_all(seed_folders(folder), label, f"rosmo train --resume {folder.path}")
     else:
-        train_folder(folder)
+        train_folder(folder, args.mesh)
+    if not hosts.is_first():
+        return
     training, _ = open_run(folder)
     draw(folder, training)
     for each in seed_folders(folder):
@@ -70,10 +72,23 @@ def run(args: argparse.Namespace) -> None:
     print(f"learning curve: {folder.curve}")
 
 
-def train_folder(folder: RunFolder) -> None:
-    """Trains the run that a folder describes, from wherever it stands."""
+def _prepare_devices(args: argparse.Namespace, mesh: str | None) -> None:
+    """Joins the other processes, if there are any, and has a CPU stand for as many devices as are needed."""
+    if not args.coordinator and (args.num_processes, args.process_id) != (None, None):
+        raise ValueError("--num-processes and --process-id go with --coordinator HOST:PORT")
+    if args.coordinator and args.seeds:
+        raise ValueError("--seeds trains each seed in a process of its own: leave out --coordinator")
+    needed = math.prod(mesh_shape(mesh).values()) // (args.num_processes or 1) if mesh else _cpu_devices()
+    with contextlib.suppress(RuntimeError):  # JAX is awake already, and keeps the devices that it has
+        jax.config.update("jax_num_cpu_devices", max(needed, 1))
+    if args.coordinator:
+        hosts.join(args.coordinator, args.num_processes, args.process_id)
+
+
+def train_folder(folder: RunFolder, mesh: str | None = None) -> None:
+    """Trains the run that a folder describes, from wherever it stands, on its own mesh or another one."""
     training, settings = open_run(folder)
-    mesh = _mesh(settings["devices"])
+    devices = make_mesh(mesh_shape(mesh or settings.get("mesh", "data=1")))
     steps = load_data(training, Path(settings["data_dir"]))
     if settings["data"] not in (None, checksum(steps)):
         raise ValueError(
@@ -84,15 +99,24 @@ def train_folder(folder: RunFolder) -> None:
     def keep_config(row: dict) -> None:
         folder.operative_config.write_text(gin.operative_config_str())
 
-    listeners: list[Callable[[dict], None]] = [keep_config, tensorboard(folder.path)]
-    if settings["wandb"]:
-        listeners.append(wandb(settings["wandb"], folder.path))
+    listeners: list[Callable[[dict], None]] = []
+    if hosts.is_first():
+        listeners += [keep_config, tensorboard(folder.path)]
+        listeners += [wandb(settings["wandb"], folder.path)] if settings["wandb"] else []
     try:
-        with folder.held():
-            train(training, steps, folder, seed=settings["seed"], listeners=tuple(listeners), mesh=mesh)
+        with folder.held() if hosts.is_first() else contextlib.nullcontext():
+            train(training, steps, folder, seed=settings["seed"], listeners=tuple(listeners), mesh=devices)
     except Interrupted as stop:
-        draw(folder, training)
+        if hosts.is_first():
+            draw(folder, training)
         raise KeyboardInterrupt(f"{stop}; go on with: rosmo train --resume {folder.path}") from stop
+    except jax.errors.JaxRuntimeError as error:
+        if jax.process_count() == 1:
+            raise
+        raise ConnectionError(
+            f"process {jax.process_index()} of {jax.process_count()} lost another one "
+            f"({str(error).splitlines()[0][:200]}): start all of them again with --resume {folder.path}"
+        ) from error
 
 
 def draw(folder: RunFolder, training: Training) -> None:
@@ -105,7 +129,7 @@ def draw(folder: RunFolder, training: Training) -> None:
 
 def _resumed(args: argparse.Namespace) -> dict:
     """The settings of the run that is to go on; nothing else may be asked for with it."""
-    others = ("configs", "bind", "imports", "folder", "seed", "seeds", "devices", "wandb")
+    others = ("configs", "bind", "imports", "folder", "seed", "seeds", "wandb")
     if asked := [name for name in others if getattr(args, name)]:
         raise ValueError(f"--resume goes on with a run as it was begun: leave out {', '.join(asked)}")
     return RunFolder(args.resume).read_settings()
@@ -113,8 +137,8 @@ def _resumed(args: argparse.Namespace) -> dict:
 
 def _begin(args: argparse.Namespace) -> RunFolder:
     """Checks everything that can be checked, then makes the run's folder (and one for each seed)."""
-    names, first_seed = args.configs or ["bsuite/rosmo"], args.seed or 0
-    if not 0 <= first_seed < 2**30:
+    names = args.configs or DEFAULT_CONFIGS
+    if not 0 <= (args.seed or 0) < 2**30:
         raise ValueError(f"--seed must lie between 0 and 2³⁰, got {args.seed}")
     if args.seeds is not None and args.seeds < 1:
         raise ValueError(f"--seeds must be at least 1, got {args.seeds}")
@@ -122,10 +146,17 @@ def _begin(args: argparse.Namespace) -> RunFolder:
     if training.data and not training.data.startswith("minari:"):  # to be found from anywhere
         path = str(Path(training.data).expanduser().resolve())
         training = configs.load(names, [*args.bind, f"train.data = {path!r}"], args.imports)
-    text, agent = gin.config_str(), training.build_agent()
-    devices = args.devices or (_most_devices(training.learner(agent).batch_size) if args.seeds is None else 1)
-    learner = training.learner(agent, mesh=_mesh(devices))
     folder = RunFolder(args.folder or Path("runs") / _default_name(names, training))
+    hosts.first_alone(lambda: _make(args, training, folder), "begin")
+    return folder
+
+
+def _make(args: argparse.Namespace, training: Training, folder: RunFolder) -> None:
+    """Makes the folder of a run, if an update can be traced on its data."""
+    text, agent = gin.config_str(), training.build_agent()
+    most = _most_devices(training.learner(agent).batch_size) if args.seeds is None else 1
+    mesh = args.mesh or f"data={most}"
+    learner = training.learner(agent, mesh=make_mesh(mesh_shape(mesh)))
     if folder.exists():
         raise FileExistsError(
             f"{folder.path} holds a run already: go on with it by --resume {folder.path}, or choose another "
@@ -138,16 +169,15 @@ def _begin(args: argparse.Namespace) -> RunFolder:
     }
     steps = load_data(training, args.data_dir)
     training.rehearse(learner, steps)
-    common |= {"data": checksum(steps), "devices": devices}
+    common |= {"data": checksum(steps), "mesh": mesh}
     print(f"training on {common['data']}", file=sys.stderr)
+    first = args.seed or 0
     if args.seeds is None:
-        folder.begin(text, common | {"seed": first_seed})
-        return folder
+        folder.begin(text, common | {"seed": first})
+        return
     for seed in range(args.seeds):
-        settings = common | {"seed": first_seed + seed}
-        seed_folder(folder.path, seed).begin(text, settings)
+        seed_folder(folder.path, seed).begin(text, common | {"seed": first + seed})
     folder.begin(text, common | {"seeds": args.seeds})
-    return folder
 
 
 def _default_name(names: list[str], training: Training) -> str:
@@ -164,9 +194,3 @@ def _cpu_devices() -> int:
 def _most_devices(batch_size: int) -> int:
     """Returns the most devices that a batch divides over."""
     return max(count for count in range(1, len(jax.devices()) + 1) if batch_size % count == 0)
-
-
-def _mesh(devices: int) -> Mesh:
-    if not 1 <= devices <= len(jax.devices()):
-        raise ValueError(f"a run on {devices} devices is not possible here: there are {len(jax.devices())}")
-    return data_mesh(devices)

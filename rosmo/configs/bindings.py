@@ -5,6 +5,7 @@ import difflib
 import importlib
 import importlib.util
 import inspect
+import logging
 import re
 import sys
 import zlib
@@ -80,7 +81,7 @@ def load(
     with _explained("the configuration of the run"):
         gin.parse_config(text)
     for file in files:
-        with _explained(file):
+        with _explained(file), _quiet():
             gin.parse_config_file(file, print_includes_and_imports=False)
     for binding in bindings:
         with _explained(f"binding {binding!r}"):
@@ -91,6 +92,7 @@ def load(
             raise ConfigError("say which agent to train first, as in: rosmo train bsuite/rosmo bsuite/catch")
         if not text:  # what a run wrote down has been checked, and says no more of what was overridden
             _refuse_unused([*bindings, *(raw for file in files for raw in _texts(file))])
+            _refuse_idle(bindings)
         return gin.get_configurable("train")()
 
 
@@ -152,6 +154,46 @@ def _refuse_unused(texts: Sequence[str]) -> None:
             )
         if selector != "gin.macro" and scope and scope not in scopes:
             raise ConfigError(f"nothing refers to the scope of {scope}/{selector}: write it without {scope}/")
+
+
+def _refuse_idle(bindings: Sequence[str]) -> None:
+    """Refuses what would change nothing, such as an operator for an agent that has none."""
+    reached = _reached()
+    for binding in bindings:
+        if match := re.match(r"\s*(?:\w+/)*([\w.]+)\s*=", binding):
+            part, _, setting = match.group(1).rpartition(".")
+            name = part.rpartition(".")[2] or setting
+            if name not in reached:
+                raise ConfigError(
+                    f"{binding!r} would change nothing: nothing that is trained here uses {name!r}"
+                )
+
+
+def _reached() -> set[str]:
+    """The names of the parts and macros that the training refers to, directly or through others."""
+    todo, found = ["train"], set()
+    while todo:
+        name = todo.pop()
+        found.add(name)
+        settings = [values for key, values in _config().items() if _short(*key) == name]
+        references = gin.config.iterate_references(settings)  # pyright: ignore[reportAttributeAccessIssue]
+        todo += {_short(*reference.config_key) for reference in references} - found
+    return found
+
+
+def _short(scope: str, selector: str) -> str:
+    return scope if selector == "gin.macro" else selector.rpartition(".")[2]
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps gin from logging an error for each place where it looks for an included file in vain."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,19 @@
 """Data sets: RLDS on disk, and windows of experience for the learner."""
 
 from rosmo.data.host import HostSampler
+from rosmo.data.store import FrameStore, write_store
+from rosmo.data.streaming import StoreSampler
 from rosmo.data.windows import WindowSampler, window_sampler
+from rosmo.types import Trajectory
 
-__all__ = ["HostSampler", "WindowSampler", "window_sampler"]
+DataSet = Trajectory | FrameStore  # steps `[N]` in memory, or frames on disk
+
+__all__ = [
+    "DataSet",
+    "FrameStore",
+    "HostSampler",
+    "StoreSampler",
+    "WindowSampler",
+    "window_sampler",
+    "write_store",
+]

@@ -32,15 +32,22 @@ class HostSampler:
 
     def batches(self, keys_of_step: Callable[[int], Keys], first: int, count: int) -> Iterator[Trajectory]:
         """Yields the batches of `count` steps, the next ones being cut in the background."""
-        with ThreadPoolExecutor(1) as worker:
-            ahead = collections.deque()
-            for step in range(first, first + count):
-                ahead.append(worker.submit(lambda step: self.batch(keys_of_step(step)), step))
-                if len(ahead) > _AHEAD:
-                    yield ahead.popleft().result()
-            while ahead:
-                yield ahead.popleft().result()
+        return prefetch(lambda step: self.batch(keys_of_step(step)), first, count)
 
     def _cut(self, starts: Int[np.ndarray, "batch"]) -> Trajectory:
         rows = starts[:, None] + np.arange(self.window)
         return jax.tree.map(lambda x: np.take(x, rows, axis=0, mode="clip"), self.steps)
+
+
+def prefetch(
+    make: Callable[[int], Trajectory], first: int, count: int, *, workers: int = 1
+) -> Iterator[Trajectory]:
+    """Yields what `make` returns for `count` steps in order, the next ones being made in the background."""
+    with ThreadPoolExecutor(workers) as pool:
+        ahead = collections.deque()
+        for step in range(first, first + count):
+            ahead.append(pool.submit(make, step))
+            if len(ahead) > _AHEAD:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()

@@ -43,7 +43,7 @@ def update_compute(agent: Agent, *, batch_size: int, observation_shape: Sequence
     """
     params = eqx.filter_eval_shape(agent.init, jax.random.key(0))
     arrays, static = eqx.partition(params, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
-    batch = _shapes_of_batch(batch_size, agent.window, observation_shape)
+    batch = shapes_of_batch(batch_size, agent.window, observation_shape)
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), batch_size))
 
     def loss(arrays: Params, target: Params, batch: Trajectory, keys: Array) -> Array:
@@ -58,13 +58,17 @@ def update_compute(agent: Agent, *, batch_size: int, observation_shape: Sequence
     return Compute(count(_imagined_states, call, *traced.in_avals), count_flops(gradient, *shapes))
 
 
-def _shapes_of_batch(batch_size: int, window: int, observation_shape: Sequence[int]) -> Trajectory:
+def shapes_of_batch(
+    batch_size: int, window: int, observation_shape: Sequence[int], dtype: Any = jnp.float32
+) -> Trajectory:
+    """Returns the shapes of a batch of windows, with observations of a shape and type."""
+
     def shape(dtype: Any, *rest: int) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((batch_size, window, *rest), dtype)
 
     return eqx.filter_eval_shape(
         Trajectory,
-        observation=shape(jnp.float32, *observation_shape),
+        observation=shape(dtype, *observation_shape),
         action=shape(jnp.int32),
         reward=shape(jnp.float32),
         discount=shape(jnp.float32),

@@ -2,17 +2,22 @@
 
 import json
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
 import numpy as np
 
-from rosmo.collect import collect
-from rosmo.data import minari, rlds
+from rosmo import policies
+from rosmo.collect import collect, record
+from rosmo.data import DataSet, FrameStore, minari, rlds
+from rosmo.data.atari import as_recorded
+from rosmo.data.store import is_store
 from rosmo.runs.progress import show
 from rosmo.types import Trajectory
 
 _MINARI = "minari:"
+_ATARI = "atari/"
 
 
 def default_directory(root: Path, environment: str, *, noise: float, seed: int) -> Path:
@@ -40,7 +45,9 @@ def collect_to(
         progress.advance(1, f"return {episode_return:.1f}")
 
     try:
-        collected = collect(environment, noise=noise, seed=seed, episodes=episodes, on_episode=on_episode)
+        keep = {"keep": as_recorded} if environment.startswith(_ATARI) else {}
+        how = {"noise": noise, "seed": seed, "episodes": episodes, "on_episode": on_episode, **keep}
+        collected = collect(environment, **how)
     finally:
         if progress is not None:
             progress.close()
@@ -52,6 +59,37 @@ def collect_to(
     rlds.write(directory, collected.episodes, name=name, metadata=metadata, **how)
 
 
+def record_to(
+    directory: Path,
+    environment: str,
+    policy: str,
+    *,
+    episodes: int,
+    noise: float = 0.0,
+    seed: int = 0,
+    file_format: rlds.FileFormat = "array_record",
+    overwrite: bool = False,
+) -> None:
+    """Plays a policy and writes its episodes as they come; those of Atari in the layout of RL Unplugged."""
+    policies.get(policy)
+    rlds.refuse_existing(directory, overwrite)
+    progress = show(episodes, f"recording {environment}", unit="episodes")
+
+    def played() -> Iterator[Trajectory]:
+        for episode in record(environment, policy, episodes=episodes, noise=noise, seed=seed):
+            progress.advance(1, f"return {episode.reward.sum():.1f}")
+            yield as_recorded(episode) if environment.startswith(_ATARI) else episode
+
+    name = f"{environment.replace('/', '_')}_{policy}"
+    about = {"environment": environment, "policy": policy, "noise": noise, "seed": seed}
+    try:
+        rlds.write(
+            directory, played(), name=name, metadata=about, file_format=file_format, overwrite=overwrite
+        )
+    finally:
+        progress.close()
+
+
 def load_or_collect(
     environment: str,
     *,
@@ -60,21 +98,35 @@ def load_or_collect(
     noise: float = 0.0,
     seed: int = 0,
     fraction: float = 1.0,
-) -> Trajectory:
+) -> DataSet:
     """Reads the data set at `data`, or the environment's own under `root`, which is collected if missing.
 
-    `data` is an RLDS directory, or `minari:ID` for a local Minari data set.
+    `data` is an RLDS directory, a store of frames, or `minari:ID` for a local Minari data set.
     """
     if data and data.startswith(_MINARI):
         return minari.read(data.removeprefix(_MINARI), fraction=fraction, seed=seed)
     directory = Path(data) if data else default_directory(root, environment, noise=noise, seed=seed)
+    if is_store(directory):
+        return FrameStore(directory, fraction=fraction, seed=seed)
     if data is None and not (directory.exists() and any(directory.iterdir())):
+        _refuse_atari(environment, directory)
         collect_to(directory, environment, noise=noise, seed=seed)
     return rlds.read(directory, fraction=fraction, seed=seed)
 
 
-def checksum(steps: Trajectory) -> str:
+def _refuse_atari(environment: str, directory: Path) -> None:
+    """Atari's data is downloaded or asked for: what to record it with is not for us to guess."""
+    if environment.startswith(_ATARI):
+        raise FileNotFoundError(
+            f"there is no data of {environment} in {directory}: convert a data set to there by rosmo data "
+            "convert, or name one by -p \"data = 'PATH'\""
+        )
+
+
+def checksum(steps: DataSet) -> str:
     """Returns a short text that another data set would not have."""
+    if isinstance(steps, FrameStore):
+        return steps.checksum
     total = 0
     for array in jax.tree.leaves(steps):
         total = zlib.crc32(np.asarray(array).tobytes(), total)

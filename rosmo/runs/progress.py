@@ -22,10 +22,20 @@ class Progress(Protocol):
         ...
 
 
-def show(total: int, label: str, *, unit: str, done: int = 0) -> Progress:
-    """Starts the display of some work, of which part may have been done before."""
+def show(total: int, label: str, *, unit: str, done: int = 0, quiet: bool = False) -> Progress:
+    """Starts the display of some work, of which part may have been done before; none at all if `quiet`."""
+    if quiet:
+        return _Silence()
     kind = _Bar if sys.stderr.isatty() else _Lines
     return kind(total, label, unit, done)
+
+
+class _Silence:
+    def advance(self, amount: int, note: str = "") -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
 
 class _Bar:
@@ -54,11 +64,10 @@ class _Lines:
             return
         self._printed = now
         rate = (self._done - self._before) / max(now - self._started, 1e-9)
-        left = (self._total - self._done) / max(rate, 1e-9)
-        line = (
-            f"{self._label}: {self._done:,}/{self._total:,} {self._unit}, {rate:,.1f}/s, {left:,.0f} s left"
-        )
-        print(f"{line}{', ' if note else ''}{note}", file=sys.stderr, flush=True)
+        parts = [f"{self._label}: {self._done:,}/{self._total:,} {self._unit}"]
+        if rate:
+            parts.append(f"{rate:,.1f}/s, {(self._total - self._done) / rate:,.0f} s left")
+        print(", ".join([*parts, *filter(None, [note])]), file=sys.stderr, flush=True)
 
     def close(self) -> None:
         pass

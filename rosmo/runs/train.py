@@ -14,15 +14,16 @@ import numpy as np
 
 from rosmo import envs
 from rosmo.agents import Agent
-from rosmo.data import HostSampler, window_sampler
+from rosmo.data import DataSet, FrameStore, HostSampler, StoreSampler, window_sampler
 from rosmo.data.windows import checked_steps
 from rosmo.evaluate import Evaluator, summarise
 from rosmo.learner import Learner, TrainState
 from rosmo.model import latent_model
+from rosmo.runs import hosts
 from rosmo.runs.checkpoint import Checkpoints
 from rosmo.runs.folder import RunFolder
 from rosmo.runs.progress import show
-from rosmo.types import Metrics, Params, Trajectory
+from rosmo.types import Metrics, Params
 
 _EVALUATION_SEED = 2**30  # seeds of evaluations count from here, apart from those of training
 
@@ -37,8 +38,8 @@ class Training:
         model: builds a model from a key, an observation shape and a number of actions.
         learner: builds the learner from an agent.
         noise: probability that an action was replaced while the data was collected.
-        data: RLDS directory, or `minari:ID`; where not given, data of `environment` is collected once and
-            kept.
+        data: RLDS directory, store of frames, or `minari:ID`; where not given, data of `environment` is
+            collected once and kept.
         data_seed: seed of the collection, and of the choice of episodes.
         data_fraction: share of the episodes to train on.
         num_updates: updates of the whole run.
@@ -94,22 +95,30 @@ class Training:
         environment = envs.make(self.environment, seed=0)
         return envs.observation_shape(environment), envs.number_of_actions(environment)
 
-    def check(self, agent: Agent, steps: Trajectory) -> None:
+    def check(self, agent: Agent, steps: DataSet) -> None:
         """Refuses a data set that this cannot be trained on."""
         shape, actions = self.spaces()
-        found = steps.observation.shape[1:]
+        stored = isinstance(steps, FrameStore)
+        found = steps.observation_shape if stored else steps.observation.shape[1:]
         if found != shape:
+            convert = "convert its frames first, by rosmo data convert"
+            advice = convert if found == (*shape[:-1], 1) else "train on data of the same environment"
             raise ValueError(
                 f"the data set's observations have the shape {list(found)}, those of {self.environment!r} "
-                f"{list(shape)}: train on data of the same environment"
+                f"{list(shape)}: {advice}"
             )
-        checked_steps(steps, window=agent.window, num_actions=actions)
+        settings = {"window": agent.window, "num_actions": actions}
+        StoreSampler(steps, **settings) if stored else checked_steps(steps, **settings)
 
-    def rehearse(self, learner: Learner, steps: Trajectory) -> None:
+    def rehearse(self, learner: Learner, steps: DataSet) -> None:
         """Traces an update, so that a setting that cannot work fails before anything is made."""
         self.check(learner.agent, steps)
-        shape = (learner.batch_size, learner.agent.window)
-        learner.trace(jax.tree.map(lambda x: jax.ShapeDtypeStruct(shape + x.shape[1:], x.dtype), steps))
+        batch, window = learner.batch_size, learner.agent.window
+        if isinstance(steps, FrameStore):
+            one = steps.read(np.zeros(1, np.int64), window)
+        else:
+            one = jax.tree.map(lambda x: np.broadcast_to(x[:1], (1, window, *x.shape[1:])), steps)
+        learner.trace(jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch, *x.shape[1:]), x.dtype), one))
 
     def build_evaluator(self, agent: Agent, episodes: int | None = None) -> Evaluator:
         """Returns what plays the agent in the environment."""
@@ -126,7 +135,7 @@ class Interrupted(Exception):
 
 def train(
     training: Training,
-    steps: Trajectory,
+    steps: DataSet,
     folder: RunFolder,
     *,
     seed: int,
@@ -136,11 +145,13 @@ def train(
     """Trains from the newest checkpoint of `folder`, or from the beginning, to the last update.
 
     The same seed gives the same parameters, through any number of stops: everything random hangs on the seed
-    and the step, and calls to the learner begin at the same steps.
+    and the step, and calls to the learner begin at the same steps. Of several processes all call this, each
+    with all of the data, of which it uses the windows of its own devices; the first writes metrics and
+    evaluates.
 
     Args:
         training: what to do.
-        steps: the data set, `[N]`, episodes one after the other.
+        steps: the data set, `[N]`, episodes one after the other, or a store of it on disk.
         folder: where metrics and checkpoints go.
         seed: of parameters, batches and evaluations.
         listeners: called with each row of metrics.
@@ -152,7 +163,7 @@ def train(
 
 def _train(
     training: Training,
-    steps: Trajectory,
+    steps: DataSet,
     folder: RunFolder,
     seed: int,
     listeners: tuple[Callable[[dict], None], ...],
@@ -167,14 +178,19 @@ def _train(
     state = learner.init(jax.random.key(seed))
     if checkpoints.latest is not None:
         state = checkpoints.restore(state)
-    folder.metrics.truncate(int(state.step))
-    loop = _Loop(training, advance, training.build_evaluator(agent), checkpoints, folder, seed, listeners)
+    if hosts.is_first():
+        folder.metrics.truncate(int(state.step))
+    evaluator = training.build_evaluator(agent)
+    loop = _Loop(training, learner, advance, evaluator, checkpoints, folder, seed, listeners)
     try:
         state = loop.run(state, stopped)
     finally:
         checkpoints.close()
-    evaluator = training.build_evaluator(agent, training.final_episodes)
-    folder.finish({"step": int(state.step), **play(evaluator, state.params, _EVALUATION_SEED - 1 - seed)})
+    params = learner.gather(state.params)
+    if hosts.is_first():
+        evaluator = training.build_evaluator(agent, training.final_episodes)
+        folder.finish({"step": int(state.step), **play(evaluator, params, _EVALUATION_SEED - 1 - seed)})
+    hosts.wait_for_all("end")
     return state
 
 
@@ -188,6 +204,7 @@ class _Loop:
     """The steps between two rows of metrics, repeated."""
 
     training: Training
+    learner: Learner
     advance: Callable[[TrainState, int], tuple[TrainState, Metrics]]
     evaluator: Evaluator
     checkpoints: Checkpoints
@@ -197,7 +214,8 @@ class _Loop:
 
     def run(self, state: TrainState, stopped: list[int]) -> TrainState:
         total, step = self.training.num_updates, int(state.step)
-        progress = show(total, self.training.environment, unit="updates", done=step)
+        label = self.training.environment
+        progress = show(total, label, unit="updates", done=step, quiet=not hosts.is_first())
         try:
             if step == 0:
                 self._log({"step": 0, **self._evaluate(state, 0)})
@@ -209,9 +227,10 @@ class _Loop:
                     row |= self._evaluate(state, step)
                 self._log(row)
                 progress.advance(count, _note(row))
-                if step % self.training.checkpoint_every == 0 or step == total or stopped:
+                stop = hosts.any_process(bool(stopped))
+                if step % self.training.checkpoint_every == 0 or step == total or stop:
                     self.checkpoints.save(state)
-                if stopped and step < total:
+                if stop and step < total:
                     raise Interrupted(f"stopped after {step:,} of {total:,} updates, which are saved")
         finally:
             progress.close()
@@ -230,31 +249,40 @@ class _Loop:
         return state, {"step": int(state.step), "updates_per_second": count / seconds, **means}
 
     def _evaluate(self, state: TrainState, step: int) -> dict[str, float | int]:
-        sampled = summarise(self.evaluator(state.params, _EVALUATION_SEED + self.seed + step))
-        greedy = summarise(self.evaluator(state.params, _EVALUATION_SEED + self.seed + step, greedy=True))
-        row = {"return": sampled.mean, "return_stderr": sampled.stderr, "greedy_return": greedy.mean}
-        normalised = envs.normalised_or_none(self.training.environment, sampled.mean)
-        return row if normalised is None else row | {"normalised": normalised}
+        params, row = self.learner.gather(state.params), {}
+        if hosts.is_first():
+            seed = _EVALUATION_SEED + self.seed + step
+            sampled, greedy = (summarise(self.evaluator(params, seed, greedy=x)) for x in (False, True))
+            row = {"return": sampled.mean, "return_stderr": sampled.stderr, "greedy_return": greedy.mean}
+            normalised = envs.normalised_or_none(self.training.environment, sampled.mean)
+            row |= {} if normalised is None else {"normalised": normalised}
+        hosts.wait_for_all(f"evaluation_{step}")
+        return row
 
     def _log(self, row: dict[str, float | int]) -> None:
+        if not hosts.is_first():
+            return
         self.folder.metrics.append(row)
         for listener in self.listeners:
             listener(row)
 
 
 def _advancer(
-    training: Training, agent: Agent, learner: Learner, steps: Trajectory
+    training: Training, agent: Agent, learner: Learner, steps: DataSet
 ) -> Callable[[TrainState, int], tuple[TrainState, Metrics]]:
-    """Returns what takes a number of updates, on data kept on the device or in host memory."""
+    """Returns what takes a number of updates, on data kept on the device, in host memory or on disk."""
     settings = {"window": agent.window, "num_actions": training.spaces()[1]}
-    if sum(x.nbytes for x in jax.tree.leaves(steps)) <= training.device_bytes:
+    if isinstance(steps, FrameStore):
+        sampler = StoreSampler(steps, **settings)
+    elif sum(x.nbytes for x in jax.tree.leaves(steps)) <= training.device_bytes:
         source = learner.place(window_sampler(steps, **settings))
         return lambda state, count: learner.update_many(state, source, count)
-    sampler = HostSampler(steps, **settings)
+    else:
+        sampler = HostSampler(steps, **settings)
 
     def advance(state: TrainState, count: int) -> tuple[TrainState, Metrics]:
-        rows, key = [], jax.device_get(state.key)
-        keys_of_step = jax.jit(functools.partial(learner.draw_keys, key))
+        rows, key = [], jax.random.wrap_key_data(jax.device_get(jax.random.key_data(state.key)))
+        keys_of_step = jax.jit(lambda step: learner.draw_keys(key, step)[learner.own_windows])
         for batch in sampler.batches(keys_of_step, int(state.step), count):
             state, metrics = learner.update(state, batch)
             rows.append(metrics)

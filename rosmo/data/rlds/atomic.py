@@ -6,6 +6,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+_DESCRIPTIONS = ("dataset_info.json", "store.json")  # of a TFDS data set, and of a store of frames
+
 
 def refuse_existing(directory: str | Path, overwrite: bool) -> None:
     """Raises a FileExistsError where `write` would: ask before the work that makes the episodes.
@@ -17,7 +19,7 @@ def refuse_existing(directory: str | Path, overwrite: bool) -> None:
     directory = Path(directory).expanduser().resolve()
     if vacant(directory):
         return
-    if not (directory / "dataset_info.json").exists():
+    if not any((directory / name).exists() for name in _DESCRIPTIONS):
         raise FileExistsError(f"{directory} exists and is no data set: choose another directory")
     if not overwrite:
         raise FileExistsError(

@@ -28,21 +28,35 @@ def read(directory: str | Path, *, split: str = "train", fraction: float = 1.0, 
             a larger one.
         seed: chooses the episodes.
     """
+    columns: dict[str, list[np.ndarray]] = {}
+    for episode in read_episodes(directory, split=split, fraction=fraction, seed=seed):
+        for field, column in vars(episode).items():
+            if column is not None:
+                columns.setdefault(field, []).append(column)
+    if not columns:
+        raise ValueError(f"the episodes of {directory} have no steps")
+    return Trajectory(**{field: np.concatenate(columns.pop(field)) for field in tuple(columns)})
+
+
+def read_episodes(
+    directory: str | Path, *, split: str = "train", fraction: float = 1.0, seed: int = 0
+) -> Iterator[Trajectory]:
+    """Reads what `read` would, one episode `[L+1]` at a time."""
     info = _info(directory)
     shards = _shards(info, split)
     fields = step_features(info)
     keep = set(choose_episodes(sum(shard.take for shard in shards), fraction, seed).tolist())
-    columns: dict[str, list[np.ndarray]] = {}
     index = 0
     for shard in shards:
         wanted = [shard.skip + i for i in range(shard.take) if index + i in keep]
         index += shard.take
         for episode in _read_episodes(shard, wanted, info, fields):
-            for field, column in completed(episode).items():
-                columns.setdefault(field, []).append(column)
-    if not columns:
-        raise ValueError(f"the episodes of {info.data_dir} have no steps")
-    return Trajectory(**{field: np.concatenate(columns.pop(field)) for field in tuple(columns)})
+            yield Trajectory(**completed(episode))
+
+
+def split_names(directory: str | Path) -> list[str]:
+    """Returns the splits of a data set that have episodes, in order."""
+    return [name for name, split in _info(directory).splits.items() if split.num_examples]
 
 
 def read_metadata(directory: str | Path) -> dict[str, Any]:

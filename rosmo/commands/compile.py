@@ -1,0 +1,98 @@
+"""Compiles the update of a configuration for a TPU, without one, and says what it would cost there."""
+
+import argparse
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import gin
+
+from rosmo import configs
+from rosmo.sharding import mesh_shape
+from rosmo.tpu import chip_of, compile_update
+
+# libtpu would ask a TPU host for metadata, and let no other process load it.
+_QUIET = {
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "true",
+    "JAX_PLATFORMS": "cpu",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_WORKER_ID": "0",
+}
+_CHILD = "from rosmo.commands.compile import child; child()"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what this command takes."""
+    parser.add_argument("configs", nargs="+", metavar="CONFIG", help="as for: rosmo train")
+    parser.add_argument("--topology", required=True, metavar="CHIP:SHAPE", help="v5e:2x4, v4:2x2x1, …")
+    parser.add_argument("--mesh", help="data=8, or data=4,model=2 to split the state too (default: data=all)")
+    parser.add_argument("-p", "--bind", action="append", default=[], metavar="BINDING")
+    parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE")
+    parser.add_argument("--timeout", type=int, default=3_600, metavar="SECONDS", help="of the compiler")
+    parser.add_argument("--json", action="store_true", help="print all numbers as JSON")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Prints memory, FLOPs, bytes and collectives of an update, and the time it cannot go below."""
+    chip_of(args.topology)
+    if args.mesh:
+        mesh_shape(args.mesh)
+    if importlib.util.find_spec("libtpu") is None:
+        raise ImportError('rosmo compile needs the compiler for TPUs: pip install "rosmo[tpu]"')
+    configs.load(args.configs, args.bind, args.imports).build_agent()
+    asked = {"text": gin.config_str(), "imports": args.imports, "mesh": args.mesh, "topology": args.topology}
+    report = in_child(asked, args.timeout)
+    print(json.dumps(report) if args.json else describe(report))
+
+
+def in_child(asked: dict[str, Any], timeout: int) -> dict[str, Any]:
+    """Compiles in a process of its own: the compiler ends its process where it fails."""
+    command = [sys.executable, "-c", _CHILD]
+    try:
+        done = subprocess.run(
+            command,
+            input=json.dumps(asked),
+            env=os.environ | _QUIET,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise TimeoutError(f"the compiler for {asked['topology']} took more than {timeout} s") from error
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1][:300]
+        how = signal.Signals(-done.returncode).name if done.returncode < 0 else f"code {done.returncode}"
+        raise ChildProcessError(f"the compiler for {asked['topology']} failed with {how}: {last}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def child() -> None:
+    """Compiles what standard input asks for and writes the report to standard output."""
+    asked = json.load(sys.stdin)
+    training = configs.load(imports=asked["imports"], text=asked["text"])
+    print(json.dumps(compile_update(training, asked["topology"], asked["mesh"])))
+
+
+def describe(report: dict[str, Any]) -> str:
+    """Returns a report as lines for people."""
+    mesh = ",".join(f"{axis}={size}" for axis, size in report["mesh"].items())
+    needed = report["arguments"] + report["temporaries"]
+    lines = [
+        f"{report['topology']}, {report['devices']} devices ({mesh}), batch {report['batch']}; on each:",
+        *(
+            f"  {name:<12} {report[name] / 2**20:>10,.1f} MiB"
+            for name in ("parameters", "target", "optimizer", "temporaries")
+        ),
+        f"  {'in all':<12} {needed / 2**20:>10,.1f} MiB of {report['memory'] / 2**20:,.0f}: "
+        + ("fits" if report["fits"] else "does not fit"),
+        f"  FLOP         {report['flops'] / 1e9:>10,.1f} G (loops multiplied out)",
+        f"  bytes        {report['bytes'] / 1e9:>10,.2f} GB (XLA's count: the body of a loop once)",
+        *(f"  {c['count']} × {c['kind']}, {c['bytes'] / 2**20:,.1f} MiB" for c in report["collectives"]),
+        f"an update takes at least {report['seconds'] * 1e3:,.2f} ms, bound by {report['bound']}",
+    ]
+    return "\n".join(lines)

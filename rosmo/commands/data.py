@@ -1,0 +1,60 @@
+"""Turns an Atari data set of RL Unplugged, or one collected here, into the fast local format, once."""
+
+import argparse
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from rosmo.data import rlds, tfds_load
+from rosmo.data.atari import STACK, single_frames
+from rosmo.data.store import FrameStore, write_store
+from rosmo.runs.progress import Progress, show
+from rosmo.types import Trajectory
+
+_TFDS = "tfds:"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what this command takes."""
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    about = "writes a store of frames that rosmo train reads"
+    command = commands.add_parser("convert", help=about, description=about)
+    command.add_argument(
+        "source", help=f"RLDS directory, or {_TFDS}NAME as in {_TFDS}rlu_atari_checkpoints_ordered/Pong_run_1"
+    )
+    command.add_argument("target", type=Path, help="the store's own directory")
+    command.add_argument("--split", action="append", help="a split to take (default: all); may be repeated")
+    command.add_argument("--fraction", type=float, default=1.0, help="share of the episodes of each split")
+    command.add_argument("--seed", type=int, default=0, help="of the choice of episodes")
+    command.add_argument("--data-dir", help="where TFDS keeps its data sets")
+    command.add_argument("--overwrite", action="store_true", help="replace what is there")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Converts a data set."""
+    rlds.refuse_existing(args.target, args.overwrite)
+    if args.source.startswith(_TFDS):
+        name, reader, where = args.source.removeprefix(_TFDS), tfds_load, {"data_dir": args.data_dir}
+    else:
+        name, reader, where = args.source, rlds, {}
+    splits = args.split or reader.split_names(name, **where)
+    choice = {"fraction": args.fraction, "seed": args.seed, **where}
+    progress = show(len(splits), f"converting {args.source}", unit="splits")
+    try:
+        episodes = {
+            split: _counted(reader.read_episodes(name, split=split, **choice), progress) for split in splits
+        }
+        about = {"source": str(args.source), "fraction": args.fraction, "seed": args.seed}
+        write_store(args.target, episodes, stack=STACK, metadata=about, overwrite=args.overwrite)
+    finally:
+        progress.close()
+    store = FrameStore(args.target)
+    size = sum(path.stat().st_size for path in args.target.iterdir())
+    print(f"{args.target}: {store.checksum}, {size / 1e6:,.1f} MB ({size / store.info['steps']:.0f} a frame)")
+
+
+def _counted(episodes: Iterable[Trajectory], progress: Progress) -> Iterator[Trajectory]:
+    """Yields the episodes of a split as a store holds them, and counts the split when it is through."""
+    for count, episode in enumerate(episodes, start=1):
+        progress.advance(0, f"{count:,} episodes of this split")
+        yield single_frames(episode)
+    progress.advance(1)

@@ -1,0 +1,54 @@
+"""Episodes through `tfds.load`, which downloads what it knows, but needs TensorFlow."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from rosmo.data.rlds.episodes import DTYPES, choose_episodes, completed
+from rosmo.data.rlds.features import import_tfds
+from rosmo.types import Trajectory
+
+_TOGETHER = 1024  # steps that are taken from TensorFlow at a time
+
+
+def split_names(name: str, data_dir: str | None = None) -> list[str]:
+    """Returns the splits of a data set of TFDS, such as "rlu_atari_checkpoints_ordered/Pong_run_1"."""
+    return list(_load(name, None, data_dir)[1].splits)
+
+
+def read_episodes(
+    name: str, *, split: str, fraction: float = 1.0, seed: int = 0, data_dir: str | None = None
+) -> Iterator[Trajectory]:
+    """Reads episodes `[L+1]` in order.
+
+    Args:
+        name: of the data set, as in `tfds.load`.
+        split: of the data set.
+        fraction: the share of the episodes to keep, drawn at random as `rosmo.data.rlds.read` draws it.
+        seed: chooses the episodes.
+        data_dir: where TFDS keeps its data sets, if not in its usual place.
+    """
+    dataset, info = _load(name, split, data_dir)
+    keep = set(choose_episodes(info.splits[split].num_examples, fraction, seed).tolist())
+    for index, episode in enumerate(dataset):
+        if index not in keep:
+            continue
+        parts = list(episode["steps"].batch(_TOGETHER).as_numpy_iterator())
+        fields = [field for field in ("observation", *DTYPES) if parts and field in parts[0]]
+        columns = {field: np.concatenate([part[field] for part in parts]) for field in fields}
+        if columns:
+            yield Trajectory(**completed({f: x.astype(DTYPES.get(f, x.dtype)) for f, x in columns.items()}))
+
+
+def _load(name: str, split: str | None, data_dir: str | None) -> tuple[Any, Any]:
+    tfds = import_tfds()
+    try:
+        import tensorflow  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            f'tfds.load needs TensorFlow: pip install "rosmo[tensorflow]", or name the directory of '
+            f"{name!r}, which is read without it"
+        ) from error
+    in_order = tfds.ReadConfig(interleave_cycle_length=1)
+    return tfds.load(name, split=split, data_dir=data_dir, read_config=in_order, with_info=True)

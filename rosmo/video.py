@@ -1,0 +1,56 @@
+"""Screens of an episode as a moving picture: GIF anywhere, MP4 where OpenCV is."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import UInt8
+
+_RATE = 15  # pictures a second: an Atari game at its own speed
+
+Screen = UInt8[np.ndarray, "height width 3"]
+
+
+def refuse_unknown(path: Path) -> None:
+    """Raises a ValueError where `write_video` would: ask before the work that makes the screens."""
+    if path.suffix not in (".gif", ".mp4"):
+        raise ValueError(f"a video is a .gif or an .mp4, and not {path.name!r}")
+
+
+def write_video(path: Path, screens: Iterable[Screen]) -> int:
+    """Writes screens as they come, holding few of them; returns how many there were."""
+    refuse_unknown(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    count = 0
+
+    def counted() -> Iterable[Screen]:
+        nonlocal count
+        for screen in screens:
+            count += 1
+            yield screen
+
+    (_write_gif if path.suffix == ".gif" else _write_mp4)(path, counted())
+    return count
+
+
+def _write_gif(path: Path, screens: Iterable[Screen]) -> None:
+    from PIL import Image
+
+    pictures = (Image.fromarray(screen).convert("P", palette=Image.Palette.ADAPTIVE) for screen in screens)
+    first = next(pictures)
+    first.save(path, save_all=True, append_images=pictures, duration=1000 // _RATE, loop=0)
+
+
+def _write_mp4(path: Path, screens: Iterable[Screen]) -> None:
+    try:
+        import cv2
+    except ImportError as error:
+        raise ImportError('an MP4 needs OpenCV: pip install "rosmo[atari]", or write a .gif') from error
+    writer = None
+    for screen in screens:
+        if writer is None:
+            code = cv2.VideoWriter.fourcc(*"mp4v")
+            writer = cv2.VideoWriter(str(path), code, _RATE, (screen.shape[1], screen.shape[0]))
+        writer.write(np.ascontiguousarray(screen[..., ::-1]))  # blue first
+    if writer is not None:
+        writer.release()

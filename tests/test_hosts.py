@@ -1,0 +1,110 @@
+"""Two processes that train one run together on this machine, as a user starts them."""
+
+import json
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rosmo.cli import main
+from rosmo.runs import hosts
+from rosmo.runs.folder import RunFolder
+from tests.test_cli import BINDINGS, _checkpoints, parameters, rosmo
+from tests.test_sharding import free_port
+
+MESH = ["--mesh", "data=2,model=2"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("data")
+    assert main(["collect", "catch", "--episodes", "30", "--data-dir", str(root)]) == 0
+    return root
+
+
+def pair(*arguments):
+    common = ["--coordinator", f"localhost:{free_port()}", "--num-processes", 2]
+    return [rosmo("train", *arguments, *common, "--process-id", index) for index in (0, 1)]
+
+
+def ended(processes, seconds: float = 600) -> list[tuple[int, str]]:
+    outputs = [process.communicate(timeout=seconds)[0] for process in processes]
+    return [(process.returncode, output) for process, output in zip(processes, outputs, strict=True)]
+
+
+def wait_for_checkpoint(run: Path, step: int, processes) -> None:
+    deadline = time.monotonic() + 600
+    while _checkpoints(run) < step and all(p.poll() is None for p in processes):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_killed_process_ends_the_other_and_all_resume_to_the_same_bits(data, tmp_path):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    arguments = [*BINDINGS, "--data-dir", data, *MESH]
+    results = ended(pair(*arguments, "--run", whole))
+    assert [code for code, _ in results] == [0, 0], results
+    assert "learning curve" in results[0][1]
+    assert "return" not in results[1][1]  # one process speaks for all
+
+    processes = pair(*arguments, "-p", "num_updates = 100_000", "--run", killed)
+    wait_for_checkpoint(killed, 20, processes)
+    processes[1].kill()
+    lost = time.monotonic()
+    (code, output), _ = ended(processes)
+    assert time.monotonic() - lost < 3 * hosts.HEARTBEAT_SECONDS
+    assert code not in (0, None)
+    assert "lost another one" in output or "another task died" in output, output
+    partial = killed / "checkpoints" / "100.orbax-checkpoint-tmp-7"  # as if cut off while being written
+    shutil.copytree(killed / "checkpoints" / str(_checkpoints(killed)), partial)
+
+    text = killed.joinpath("config.gin").read_text().replace("num_updates = 100000", "num_updates = 100")
+    killed.joinpath("config.gin").write_text(text)  # to the end of the other run
+    results = ended(pair("--resume", killed))
+    assert [code for code, _ in results] == [0, 0], results
+    for a, b in zip(parameters(whole), parameters(killed), strict=True):
+        np.testing.assert_array_equal(a, b)
+    tables = [RunFolder(path).metrics.rows() for path in (whole, killed)]
+    assert [row["step"] for row in tables[0]] == [row["step"] for row in tables[1]]
+
+
+@pytest.mark.slow
+def test_a_preempted_pair_saves_and_one_process_goes_on(data, tmp_path):
+    run = tmp_path / "run"
+    arguments = [*BINDINGS, "-p", "num_updates = 100_000", "--data-dir", data, *MESH]
+    processes = pair(*arguments, "--run", run)
+    wait_for_checkpoint(run, 5, processes)
+    processes[1].send_signal(signal.SIGTERM)
+    results = ended(processes)
+    assert [code for code, _ in results] == [130, 130], results
+    assert all(f"go on with: rosmo train --resume {run}" in output for _, output in results)
+    saved = _checkpoints(run)
+    assert int(RunFolder(run).metrics.rows()[-1]["step"]) == saved
+    config = run / "config.gin"
+    config.write_text(config.read_text().replace("num_updates = 100000", f"num_updates = {saved + 5}"))
+    assert main(["train", "--resume", str(run), "--mesh", "data=1"]) == 0
+    assert json.loads((run / "result.json").read_text())["step"] == saved + 5
+
+
+@pytest.mark.slow
+def test_data_in_host_memory_is_cut_by_each_process_for_its_own_devices(data, tmp_path):
+    losses = {}
+    for name, start in {"one": lambda *a: [rosmo("train", *a)], "two": pair}.items():
+        bindings = [*BINDINGS, "-p", "num_updates = 5", "-p", "train.device_bytes = 0"]
+        results = ended(start(*bindings, "--data-dir", data, "--run", tmp_path / name, *MESH))
+        assert {code for code, _ in results} == {0}, results
+        losses[name] = [row["loss"] for row in RunFolder(tmp_path / name).metrics.rows() if "loss" in row]
+    np.testing.assert_allclose(losses["one"], losses["two"], rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_mistake_ends_all_processes(data, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "settings.json").write_text("{}")
+    results = ended(pair(*BINDINGS, "--data-dir", data, "--run", tmp_path / "run", *MESH))
+    assert [code for code, _ in results] == [1, 1], results
+    assert "holds a run already" in results[0][1]
+    assert "process 0 has stopped" in results[1][1]

@@ -1,0 +1,83 @@
+"""Written policies: they play what they were written for, and are recorded as RL Unplugged is."""
+
+import numpy as np
+import pytest
+
+from rosmo import cli, envs, policies
+from rosmo.collect import record
+from rosmo.data import rlds
+from rosmo.runs.datasets import collect_to
+
+pytest.importorskip("ale_py")
+
+
+def pong_frame(ball, paddle):
+    frame = np.full((84, 84), 87, np.uint8)
+    frame[:14] = frame[77:] = 236
+    frame[paddle - 4 : paddle + 4, 73:76] = 147
+    frame[ball[0] - 1 : ball[0] + 1, ball[1]] = 236
+    return frame
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "action"),
+    [
+        ((40, 40), (40, 44), 0),  # comes straight at the paddle
+        ((40, 40), (43, 44), 3),  # comes in below it
+        ((40, 40), (37, 44), 2),  # comes in above it
+        ((70, 60), (75, 64), 3),  # bounces off the bottom, and still arrives below it
+        ((40, 44), (30, 40), 3),  # flies away: to the middle, a little below
+    ],
+)
+def test_the_paddle_goes_where_the_ball_arrives(before, now, action):
+    dark = np.zeros((84, 84), np.uint8)
+    stack = np.stack([dark, dark, pong_frame(before, 40), pong_frame(now, 40)], axis=-1)
+    assert policies.follow(stack) == action
+    assert policies.follow(np.full((84, 84, 4), 87, np.uint8)) == 0  # nothing to be seen
+
+
+def test_recorded_episodes_are_the_same_for_the_same_seed():
+    policies.register("up_and_down")(lambda num_actions, rng: lambda observation: int(2 + rng.integers(2)))
+    try:
+        envs.register("atari_short")(lambda seed: envs.Atari("pong", seed, max_frames=60))
+        first, again = (list(record("atari_short", "up_and_down", episodes=2, seed=7)) for _ in range(2))
+    finally:
+        del policies.registry._parts["up_and_down"], envs.registry._parts["atari_short"]
+    for one, other in zip(first, again, strict=True):
+        np.testing.assert_array_equal(one.observation, other.observation)
+        np.testing.assert_array_equal(one.action, other.action)
+    assert {len(episode.action) for episode in first} == {16}
+    assert not first[0].is_terminal.any()
+    assert (first[0].action != first[1].action).any()
+
+
+def test_a_policy_is_recorded_from_the_command_line(tmp_path, capsys):
+    arguments = ["collect", "catch", "--policy", "random", "--out", str(tmp_path / "d")]
+    assert cli.main(arguments) == 1
+    assert "--policy needs --episodes" in capsys.readouterr().err
+    assert cli.main([*arguments, "--episodes", "3"]) == 0
+    assert "3 episodes, 27 transitions" in capsys.readouterr().out
+    assert rlds.read_metadata(tmp_path / "d")["policy"] == "random"
+    assert cli.main(["collect", "catch", "--policy", "randon", "--episodes", "1", "--out", "x"]) == 1
+    assert "there is no policy 'randon'. Did you mean 'random'?" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_dqn_and_a_policy_record_atari_as_rl_unplugged_has_it(tmp_path):
+    arguments = [
+        "collect",
+        "atari/Pong",
+        "--policy",
+        "random",
+        "--episodes",
+        "1",
+        "--out",
+        str(tmp_path / "a"),
+    ]
+    assert cli.main(arguments) == 0
+    collect_to(tmp_path / "b", "atari/Pong", episodes=1)
+    for name in ("a", "b"):
+        steps = rlds.read(tmp_path / name)
+        assert steps.observation.shape[1:] == (84, 84, 1)
+        assert set(np.unique(steps.reward)) <= {-1.0, 0.0, 1.0}
+        assert cli.main(["data", "convert", str(tmp_path / name), str(tmp_path / f"store-{name}")]) == 0

@@ -1,0 +1,84 @@
+"""Compiling for a TPU: what needs no compiler, and with one (extra `tpu`) a small update."""
+
+import importlib.util
+import json
+
+import pytest
+
+from rosmo.cli import main
+from rosmo.commands import compile as command
+from rosmo.tpu import CHIPS, chip_of, roofline
+
+REPORT = {
+    "topology": "v5e:2x4",
+    "mesh": {"data": 8},
+    "devices": 8,
+    "batch": 512,
+    "parameters": 8 * 2**20,
+    "target": 8 * 2**20,
+    "optimizer": 16 * 2**20,
+    "arguments": 40 * 2**20,
+    "temporaries": 2**30,
+    "flops": 197e9,
+    "bytes": 8.19e9,
+    "collectives": [{"kind": "all-reduce", "count": 1, "bytes": 8 * 2**20}],
+}
+with_libtpu = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs rosmo[tpu]")
+
+
+def test_the_roofline_is_the_slower_of_products_and_memory():
+    """By hand: 197 GFLOP at 197 TFLOP/s are 1 ms, 8.19 GB at 819 GB/s are 10 ms."""
+    found = roofline(REPORT, CHIPS["v5e"])
+    assert (found["bound"], found["fits"]) == ("bandwidth", True)
+    assert found["seconds"] == pytest.approx(10e-3)
+    found = roofline(REPORT | {"bytes": 0.0, "temporaries": 16 * 2**30}, CHIPS["v5e"])
+    assert (found["bound"], found["fits"]) == ("FLOP/s", False)
+    assert found["seconds"] == pytest.approx(1e-3)
+
+
+def test_a_report_is_readable():
+    text = command.describe(REPORT | roofline(REPORT, CHIPS["v5e"]))
+    for expected in (
+        "1,064.0 MiB of 16,384: fits",
+        "1 × all-reduce, 8.0 MiB",
+        "10.00 ms, bound by bandwidth",
+    ):
+        assert expected in text
+
+
+@pytest.mark.parametrize("topology", ["v5e", "v9:2x2", "v5e:2y4", ""])
+def test_a_topology_that_is_none_is_refused(topology, capsys):
+    with pytest.raises(ValueError, match="a topology is written as v5e:2x4"):
+        chip_of(topology)
+    assert main(["compile", "bsuite/rosmo", "--topology", topology or "x"]) == 1
+    assert "a topology is written as" in capsys.readouterr().err
+
+
+def test_without_the_compiler_the_extra_is_named(monkeypatch, capsys):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert main(["compile", "bsuite/rosmo", "--topology", "v5e:2x4"]) == 1
+    assert 'pip install "rosmo[tpu]"' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("import os; os.kill(os.getpid(), 11)", "for v5e:2x4 failed with SIGSEGV"),
+        ("raise SystemExit('no such chip')", "failed with code 1: no such chip"),
+        ("import time; time.sleep(60)", "took more than 2 s"),
+    ],
+)
+def test_a_compiler_that_fails_says_so(program, message, monkeypatch):
+    monkeypatch.setattr(command, "_CHILD", program)
+    with pytest.raises(OSError, match=message):
+        command.in_child({"topology": "v5e:2x4"}, timeout=2)
+
+
+@with_libtpu
+@pytest.mark.slow
+def test_a_small_update_compiles_for_a_tpu(capsys):
+    arguments = ["--topology", "v5e:2x4", "--mesh", "data=4,model=2", "--json"]
+    assert main(["compile", "bsuite/rosmo", *arguments]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["fits"]
+    assert {entry["kind"] for entry in report["collectives"]} >= {"all-reduce", "all-gather"}
