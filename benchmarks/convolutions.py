@@ -75,7 +75,9 @@ def main() -> None:
     print("| layers | form | ms outside a loop | ms inside a loop |\n|---|---|---|---|")
     for layers in (1, 2):
         runs = {
-            (name, looped): program(form, layers, looped) for name, form in FORMS.items() for looped in (False, True)
+            (name, looped): program(form, layers, looped)
+            for name, form in FORMS.items()
+            for looped in (False, True)
         }
         times = {key: [] for key in runs}
         for _ in range(rounds):
