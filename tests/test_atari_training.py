@@ -73,10 +73,10 @@ def test_a_run_on_a_store_stops_and_resumes_to_the_same_numbers(data, tmp_path, 
     monkeypatch.setitem(make.keywords, "max_frames", 80)  # games of twenty steps
     settings = TINY | {"num_updates": 4, "log_every": 1, "eval_every": 2, "checkpoint_every": 1}
     settings |= {"eval_episodes": 1, "final_episodes": 1, "data": str(data / "store")}
-    command = ["train", "atari/rosmo", "atari/pong", *bindings(**settings), "--devices", "1"]
+    command = ["train", "atari/rosmo", "atari/pong", *bindings(**settings), "--mesh", "data=1"]
     assert cli.main([*command, "--run", str(tmp_path / "whole")]) == 0
     short = bindings(**(settings | {"num_updates": 2}))
-    assert cli.main([*command[:3], *short, "--devices", "1", "--run", str(tmp_path / "parts")]) == 0
+    assert cli.main([*command[:3], *short, "--mesh", "data=1", "--run", str(tmp_path / "parts")]) == 0
     for name in ("config.gin", "operative_config.gin"):
         path = tmp_path / "parts" / name
         path.write_text(path.read_text().replace("num_updates = 2", "num_updates = 4"))
