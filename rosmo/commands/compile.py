@@ -12,6 +12,7 @@ from typing import Any
 import gin
 
 from rosmo import configs
+from rosmo.commands.shared import DEFAULT_CONFIGS, add_configuration
 from rosmo.sharding import mesh_shape
 from rosmo.tpu import chip_of, compile_update
 
@@ -28,11 +29,9 @@ _CHILD = "from rosmo.commands.compile import child; child()"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what this command takes."""
-    parser.add_argument("configs", nargs="+", metavar="CONFIG", help="as for: rosmo train")
+    add_configuration(parser)
     parser.add_argument("--topology", required=True, metavar="CHIP:SHAPE", help="v5e:2x4, v4:2x2x1, …")
     parser.add_argument("--mesh", help="data=8, or data=4,model=2 to split the state too (default: data=all)")
-    parser.add_argument("-p", "--bind", action="append", default=[], metavar="BINDING")
-    parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE")
     parser.add_argument("--timeout", type=int, default=3_600, metavar="SECONDS", help="of the compiler")
     parser.add_argument("--json", action="store_true", help="print all numbers as JSON")
 
@@ -44,7 +43,7 @@ def run(args: argparse.Namespace) -> None:
         mesh_shape(args.mesh)
     if importlib.util.find_spec("libtpu") is None:
         raise ImportError('rosmo compile needs the compiler for TPUs: pip install "rosmo[tpu]"')
-    configs.load(args.configs, args.bind, args.imports).build_agent()
+    configs.load(args.configs or DEFAULT_CONFIGS, args.bind, args.imports).build_agent()
     asked = {"text": gin.config_str(), "imports": args.imports, "mesh": args.mesh, "topology": args.topology}
     report = in_child(asked, args.timeout)
     print(json.dumps(report) if args.json else describe(report))
