@@ -185,6 +185,11 @@ def test_a_binding_that_would_change_nothing_is_refused(agent, binding, unused):
         configs.load([f"bsuite/{agent}"], [binding])
 
 
+def test_a_binding_may_say_what_another_one_then_replaces():
+    training = configs.load(["bsuite/rosmo"], ["data = 'here'", "train.data = '/from/anywhere'"])
+    assert training.data == "/from/anywhere"
+
+
 def test_an_unknown_file_lists_what_there_is(tmp_path):
     with pytest.raises(ConfigError, match=r"no configuration 'bsuite/rosmoo'.*Did you mean 'bsuite/rosmo'"):
         configs.load(["bsuite/rosmoo"])

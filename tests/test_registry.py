@@ -65,7 +65,7 @@ def test_unknown_name_lists_the_nearest_and_all(registry):
 def test_every_kind_of_part_has_its_names():
     assert operators.names() == ("mcts", "mcts_q", "one_step", "prior", "sampled_one_step")
     assert regularizers.names() == ("behavior", "behavior_exp")
-    assert networks.names() == ("mlp", "resnet")
+    assert networks.names() == ("conv", "mlp", "resnet")
     latent = ("behavior", "mzu", "mzu_q", "one_step", "rosmo", "sampled_rosmo")
     assert agents.names() == tuple(sorted((*latent, "bc", "cql", "crr")))
 

@@ -169,6 +169,7 @@ def compare(leaves, expected):
         np.testing.assert_allclose(x, y, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow  # test_hosts.py trains in two processes too
 def test_two_processes_train_like_one(tmp_path):
     two_processes(tmp_path, "data=1,model=2", [("rosmo", "mlp")])
     with np.load(tmp_path / "rosmo-mlp.npz") as saved:

@@ -83,6 +83,7 @@ def load(
     for file in files:
         with _explained(file), _quiet():
             gin.parse_config_file(file, print_includes_and_imports=False)
+    reached = _reached()  # also what a binding takes the place of: another one may have said it
     for binding in bindings:
         with _explained(f"binding {binding!r}"):
             gin.parse_config(binding)
@@ -92,7 +93,7 @@ def load(
             raise ConfigError("say which agent to train first, as in: rosmo train bsuite/rosmo bsuite/catch")
         if not text:  # what a run wrote down has been checked, and says no more of what was overridden
             _refuse_unused([*bindings, *(raw for file in files for raw in _texts(file))])
-            _refuse_idle(bindings)
+            _refuse_idle(bindings, reached | _reached())
         return gin.get_configurable("train")()
 
 
@@ -156,9 +157,8 @@ def _refuse_unused(texts: Sequence[str]) -> None:
             raise ConfigError(f"nothing refers to the scope of {scope}/{selector}: write it without {scope}/")
 
 
-def _refuse_idle(bindings: Sequence[str]) -> None:
+def _refuse_idle(bindings: Sequence[str], reached: set[str]) -> None:
     """Refuses what would change nothing, such as an operator for an agent that has none."""
-    reached = _reached()
     for binding in bindings:
         if match := re.match(r"\s*(?:\w+/)*([\w.]+)\s*=", binding):
             part, _, setting = match.group(1).rpartition(".")
