@@ -1,14 +1,14 @@
 """Times the updates of a configuration, and of variants of it, beside this machine's large matrix product."""
 
 import argparse
-import contextlib
+import math
 import os
 import statistics
 
 import jax
 
 from rosmo import configs
-from rosmo.commands.shared import DEFAULT_CONFIGS, add_configuration
+from rosmo.commands.shared import DEFAULT_CONFIGS, add_configuration, simulate_devices
 from rosmo.data import window_sampler
 from rosmo.report import update_compute
 from rosmo.report.speed import made_up_steps, product_rate, update_rate
@@ -41,8 +41,7 @@ def run(args: argparse.Namespace) -> None:
         if getattr(args, name) < 1:
             raise ValueError(f"--{name} must be at least 1, got {getattr(args, name)}")
     mesh = args.mesh or f"data={os.cpu_count() or 1}"
-    with contextlib.suppress(RuntimeError):  # JAX is awake already, and keeps the devices that it has
-        jax.config.update("jax_num_cpu_devices", max(1, *mesh_shape(mesh).values()))
+    simulate_devices(math.prod(mesh_shape(mesh).values()))
     names, variants = args.configs or DEFAULT_CONFIGS, [[], *([binding] for binding in args.against)]
     subjects = []
     for extra in variants:

@@ -1,8 +1,11 @@
 """What the commands share: how a configuration is asked for, and where runs and their data are."""
 
 import argparse
+import contextlib
 from pathlib import Path
 from typing import Any
+
+import jax
 
 from rosmo import configs
 from rosmo.data import DataSet
@@ -25,6 +28,12 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
         "-p", "--bind", action="append", default=[], metavar="BINDING", help="'operator = @mcts'"
     )
     parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE")
+
+
+def simulate_devices(count: int) -> None:
+    """Has a CPU stand for as many devices as are needed."""
+    with contextlib.suppress(RuntimeError):  # JAX is awake already, and keeps the devices that it has
+        jax.config.update("jax_num_cpu_devices", max(count, 1))
 
 
 def open_run(folder: RunFolder) -> tuple[Training, dict[str, Any]]:

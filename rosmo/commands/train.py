@@ -23,6 +23,7 @@ from rosmo.commands.shared import (
     open_run,
     seed_folder,
     seed_folders,
+    simulate_devices,
 )
 from rosmo.report import learning_curve
 from rosmo.runs import hosts
@@ -79,8 +80,7 @@ def _prepare_devices(args: argparse.Namespace, mesh: str | None) -> None:
     if args.coordinator and args.seeds:
         raise ValueError("--seeds trains each seed in a process of its own: leave out --coordinator")
     needed = math.prod(mesh_shape(mesh).values()) // (args.num_processes or 1) if mesh else _cpu_devices()
-    with contextlib.suppress(RuntimeError):  # JAX is awake already, and keeps the devices that it has
-        jax.config.update("jax_num_cpu_devices", max(needed, 1))
+    simulate_devices(needed)
     if args.coordinator:
         hosts.join(args.coordinator, args.num_processes, args.process_id)
 
