@@ -13,11 +13,9 @@ from jax.sharding import Mesh
 from rosmo import envs
 from rosmo.learner import Learner
 from rosmo.report.compute import shapes_of_batch, update_compute
+from rosmo.report.hlo import collectives, moved_bytes
 from rosmo.runs.train import Training
 from rosmo.sharding import DATA_AXIS, mesh_shape
-
-COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
-_BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "f32": 4, "s64": 8, "f64": 8}
 
 
 class Chip(NamedTuple):
@@ -70,7 +68,7 @@ def compile_update(training: Training, topology: str, mesh: str | None = None) -
     spec = cast(specs.Array, envs.make(training.environment, seed=0).observation_spec())
     batch = shapes_of_batch(learner.batch_size, agent.window, spec.shape, spec.dtype)
     compiled = learner.trace(batch).lower(lowering_platforms=("tpu",)).compile()
-    memory = compiled.memory_analysis()
+    text, memory = compiled.as_text() or "", compiled.memory_analysis()
     work = update_compute(agent, batch_size=learner.batch_size, observation_shape=spec.shape)
     report = {
         "topology": topology,
@@ -81,8 +79,8 @@ def compile_update(training: Training, topology: str, mesh: str | None = None) -
         "temporaries": memory.temp_size_in_bytes,  # pyright: ignore[reportOptionalMemberAccess]
         "arguments": memory.argument_size_in_bytes,  # pyright: ignore[reportOptionalMemberAccess]
         "flops": work.flops / len(devices),
-        "bytes": dict(compiled.cost_analysis() or {})["bytes accessed"],
-        "collectives": collectives(compiled.as_text() or ""),
+        "bytes": moved_bytes(text),
+        "collectives": collectives(text),
     }
     return report | roofline(report, chip_of(topology))
 
@@ -106,20 +104,3 @@ def roofline(report: dict[str, Any], chip: Chip) -> dict[str, Any]:
     bound = max(by, key=lambda name: by[name])
     needed = report["arguments"] + report["temporaries"]
     return {"memory": chip.memory, "fits": needed <= chip.memory, "bound": bound, "seconds": by[bound]}
-
-
-def collectives(text: str) -> list[dict[str, Any]]:
-    """Returns the kinds of collectives in a compiled program's text, with their number and bytes in all."""
-    found: dict[str, list[int]] = {}
-    kinds = "|".join(COLLECTIVES)
-    for result, kind in re.findall(rf"= (.*?) ({kinds})(?:-start)?\(", text):
-        found.setdefault(kind, []).append(_bytes_of(result))
-    return [{"kind": kind, "count": len(sizes), "bytes": sum(sizes)} for kind, sizes in found.items()]
-
-
-def _bytes_of(shape: str) -> int:
-    """The bytes of an array, or of a tuple's arrays, as XLA writes their shapes."""
-    arrays = re.findall(r"(\w+)\[([\d,]*)\]", shape)
-    return sum(
-        _BYTES.get(kind, 4) * math.prod(int(n) for n in sizes.split(",") if n) for kind, sizes in arrays
-    )

@@ -13,9 +13,9 @@ from jax.sharding import PartitionSpec
 
 from rosmo import Learner
 from rosmo.data import window_sampler
+from rosmo.report.hlo import collectives
 from rosmo.runs.checkpoint import Checkpoints
 from rosmo.sharding import make_mesh, mesh_shape, split_rule
-from rosmo.tpu import collectives
 from tests.pod import ACTIONS, make_agent, make_learner, make_steps, train
 from tests.test_learner import assert_close
 
@@ -127,19 +127,6 @@ def test_a_checkpoint_is_restored_on_another_layout_exactly(first, second, tmp_p
         strict=True,
     ):
         assert x.sharding.is_equivalent_to(planned.sharding, x.ndim)
-
-
-def test_collectives_are_found_in_a_compiled_text():
-    text = """
-      %all-reduce.1 = f32[10,2]{1,0:T(8,128)} all-reduce(%x), channel_id=1
-      %gather = (bf16[4]{0}, bf16[16]{0}) all-gather-start(%y), dimensions={0}
-      %again = f32[3]{0} all-reduce(%z)
-      %not = f32[3]{0} add(%all-reduce.1, %again)
-    """
-    assert collectives(text) == [
-        {"kind": "all-reduce", "count": 2, "bytes": 80 + 12},
-        {"kind": "all-gather", "count": 1, "bytes": 40},
-    ]
 
 
 def free_port() -> int:

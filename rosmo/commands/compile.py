@@ -90,7 +90,7 @@ def describe(report: dict[str, Any]) -> str:
         f"  {'in all':<12} {needed / 2**20:>10,.1f} MiB of {report['memory'] / 2**20:,.0f}: "
         + ("fits" if report["fits"] else "does not fit"),
         f"  FLOP         {report['flops'] / 1e9:>10,.1f} G (loops multiplied out)",
-        f"  bytes        {report['bytes'] / 1e9:>10,.2f} GB (XLA's count: the body of a loop once)",
+        f"  bytes        {report['bytes'] / 1e9:>10,.2f} GB through main memory (loops multiplied out)",
         *(f"  {c['count']} × {c['kind']}, {c['bytes'] / 2**20:,.1f} MiB" for c in report["collectives"]),
         f"an update takes at least {report['seconds'] * 1e3:,.2f} ms, bound by {report['bound']}",
     ]
