@@ -47,9 +47,10 @@ class LatentModel(eqx.Module):
     def encode(self, observation: Shaped[Array, "batch ..."]) -> State:
         """Encodes observations as latent states: s⁰ = h(o)."""
         if self.observation_shape not in (None, observation.shape[1:]):
+            expected = ", ".join(map(str, ("B", *self.observation_shape)))
             raise ValueError(
-                f"this model takes batches of observations of the shape {list(self.observation_shape)}, got "
-                f"an array of the shape {list(observation.shape)}"
+                f"this model takes a batch of observations, [{expected}], got an array of the shape "
+                f"{list(observation.shape)}"
             )
         return jax.vmap(self._computing.representation)(self._cast(observation))
 

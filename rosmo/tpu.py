@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -19,7 +20,7 @@ from rosmo.sharding import DATA_AXIS, mesh_shape
 
 
 class Chip(NamedTuple):
-    """Peaks of one device as JAX counts them: a core of a v2 or v3 chip, else a whole chip.
+    """Peaks of a chip, or of one of its cores.
 
     `flops` is the rate of matrix products in bfloat16, which JAX uses for float32 too unless told otherwise.
     """
@@ -28,11 +29,16 @@ class Chip(NamedTuple):
     flops: float  # per second
     bandwidth: float  # bytes of memory per second
 
+    def core(self, devices: Sequence[Any]) -> "Chip":
+        """Returns the peaks of each device, where two of them may be the cores of one chip."""
+        parts = len(devices) // len({tuple(device.coords) for device in devices})
+        return Chip(*(peak / parts for peak in self))
+
 
 # From https://cloud.google.com/tpu/docs/system-architecture-tpu-vm and its page on each version.
 CHIPS = {
-    "v2": Chip(8 * 2**30, 23e12, 350e9),
-    "v3": Chip(16 * 2**30, 61.5e12, 450e9),
+    "v2": Chip(16 * 2**30, 46e12, 700e9),
+    "v3": Chip(32 * 2**30, 123e12, 900e9),
     "v4": Chip(32 * 2**30, 275e12, 1_228e9),
     "v5e": Chip(16 * 2**30, 197e12, 819e9),
     "v5p": Chip(95 * 2**30, 459e12, 2_765e9),
@@ -82,7 +88,7 @@ def compile_update(training: Training, topology: str, mesh: str | None = None) -
         "bytes": moved_bytes(text),
         "collectives": collectives(text),
     }
-    return report | roofline(report, chip_of(topology))
+    return report | roofline(report, chip_of(topology).core(devices))
 
 
 def state_bytes(learner: Learner) -> dict[str, int]:

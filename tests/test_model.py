@@ -124,6 +124,6 @@ def test_a_model_compiles_as_an_argument(model):
 
 def test_observations_of_another_shape_are_refused(model):
     with pytest.raises(
-        ValueError, match=r"observations of the shape \[4\], got an array of the shape \[2, 5\]"
+        ValueError, match=r"a batch of observations, \[B, 4\], got an array of the shape \[2, 5\]"
     ):
         model.encode(jnp.zeros((2, 5)))

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -34,6 +35,14 @@ def test_the_roofline_is_the_slower_of_products_and_memory():
     found = roofline(REPORT | {"bytes": 0.0, "temporaries": 16 * 2**30}, CHIPS["v5e"])
     assert (found["bound"], found["fits"]) == ("FLOP/s", False)
     assert found["seconds"] == pytest.approx(1e-3)
+
+
+def test_two_cores_share_the_peaks_of_a_chip():
+    """As JAX counts devices, a v3 chip of 32 GiB has two, at its own coordinates, and a v5e chip is one."""
+    chips = [SimpleNamespace(coords=[x, 0, 0]) for x in range(4)]
+    assert CHIPS["v5e"].core(chips) == CHIPS["v5e"]
+    core = CHIPS["v3"].core([chip for chip in chips for _ in range(2)])
+    assert core == (16 * 2**30, 61.5e12, 450e9)
 
 
 def test_a_report_is_readable():
