@@ -117,5 +117,6 @@ def _double_q_values(
 def _of_action(
     x: Float[Array, "batch time actions *rest"], action: Array
 ) -> Float[Array, "batch time *rest"]:
-    index = action.reshape(*action.shape, *(1,) * (x.ndim - 2))
-    return jnp.take_along_axis(x, index, axis=2)[:, :, 0]
+    # Not indexed: the gradient would be a scatter, with which an update on a CPU takes 1.5 times as long.
+    taken = action[..., None] == jnp.arange(x.shape[2])[None, None]
+    return jnp.sum(jnp.where(taken.reshape(*taken.shape, *(1,) * (x.ndim - 3)), x, 0), axis=2)
