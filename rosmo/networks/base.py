@@ -74,25 +74,42 @@ class Linear(eqx.Module):
     weight: Float[Array, "in_size out_size"]
     bias: Float[Array, "out_size"]
 
-    def __init__(self, key: Key | None, in_size: int, out_size: int):
-        """Without a key the layer starts at 0: a uniform policy, rewards and values of 0."""
-        shape = (in_size, out_size)
-        self.weight = jnp.zeros(shape, jnp.float32) if key is None else lecun_normal(key, shape, in_size)
+    def __init__(self, key: Key, in_size: int, out_size: int):
+        self.weight = lecun_normal(key, (in_size, out_size), in_size)
         self.bias = jnp.zeros(out_size, jnp.float32)
 
     def __call__(self, x: Float[Array, "in_size"]) -> Float[Array, "out_size"]:
         return x @ self.weight + self.bias
 
 
+class Output(eqx.Module):
+    """A layer of logits that starts at 0: a uniform policy, rewards and values of 0.
+
+    Its products are summed up, and returned, in float32 whatever the network computes in: an advantage is the
+    difference of two values that logits in bfloat16 could not tell apart.
+    """
+
+    weight: Float[Array, "in_size out_size"]
+    bias: Float[Array, "out_size"]
+
+    def __init__(self, in_size: int, out_size: int):
+        self.weight = jnp.zeros((in_size, out_size), jnp.float32)
+        self.bias = jnp.zeros(out_size, jnp.float32)
+
+    def __call__(self, x: Float[Array, "in_size"]) -> Float[Array, "out_size"]:
+        logits = jnp.matmul(x, self.weight, preferred_element_type=jnp.float32)
+        return logits + self.bias.astype(jnp.float32)
+
+
 class Head(eqx.Module):
-    """One hidden layer and a zero-initialised output layer."""
+    """One hidden layer and a layer of logits."""
 
     hidden: Linear
-    output: Linear
+    output: Output
 
     def __init__(self, key: Key, in_size: int, hidden_size: int, out_size: int):
         self.hidden = Linear(key, in_size, hidden_size)
-        self.output = Linear(None, hidden_size, out_size)
+        self.output = Output(hidden_size, out_size)
 
     def __call__(self, features: Float[Array, "features"]) -> Float[Array, "out"]:
         return self.output(jax.nn.relu(self.hidden(features)))

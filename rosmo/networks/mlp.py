@@ -15,6 +15,7 @@ from rosmo.networks.base import (
     Head,
     Linear,
     Networks,
+    Output,
     registry,
 )
 from rosmo.types import Key
@@ -86,13 +87,13 @@ class MLPPrediction(AbstractPrediction):
     """A shared MLP with one zero-initialised layer each for policy and value."""
 
     torso: MLP
-    policy: Linear
-    value: Linear
+    policy: Output
+    value: Output
 
     def __init__(self, key: Key, state_size: int, hidden: Sequence[int], num_actions: int, value_bins: int):
         self.torso = MLP(key, [state_size, *hidden], activate_last=True)
-        self.policy = Linear(None, hidden[-1], num_actions)
-        self.value = Linear(None, hidden[-1], value_bins)
+        self.policy = Output(hidden[-1], num_actions)
+        self.value = Output(hidden[-1], value_bins)
 
     def __call__(
         self, state: Float[Array, "state"]
