@@ -1,5 +1,6 @@
 """The latent model: representation h, dynamics g and prediction f, with the codecs of reward and value."""
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -92,6 +93,15 @@ class LatentModel(eqx.Module):
             value=self.value_codec.decode(prediction.value_logits),
             embedding=state,
         )
+
+    def imagine_from(self, observation: Shaped[Array, "batch ..."]) -> tuple["LatentModel", Root]:
+        """Returns the model that an operator is to imagine with, and the roots to imagine from.
+
+        Observations are encoded in the model's own type, which is most of the work. What follows is in
+        float32: an advantage is the difference of two values that bfloat16 can hardly tell apart.
+        """
+        precise = dataclasses.replace(self, dtype="float32")
+        return precise, precise.root(_as_float32(self.encode(observation)))
 
     @property
     def _computing(self) -> Networks:

@@ -8,6 +8,7 @@ import pytest
 
 from rosmo import Codec, latent_model
 from rosmo.model import recurrent_fn
+from rosmo.networks.base import Output
 
 KEY = jax.random.key(0)
 
@@ -73,6 +74,28 @@ def test_recurrent_fn_decodes_what_the_model_predicts(model):
     np.testing.assert_allclose(output.discount, 0.9)
     root = model.root(state)
     np.testing.assert_array_equal(root.value, model.value_codec.decode(model.predict(state).value_logits))
+
+
+@pytest.mark.parametrize("network", ["mlp", "conv", "resnet"])
+def test_what_is_imagined_is_float32_from_states_that_were_encoded_in_bfloat16(network):
+    shape = (8,) if network == "mlp" else (16, 16, 2)
+    settings = {"network": network, "observation_shape": shape, "num_actions": 3, "value_codec": Codec(20)}
+    coarse, fine = (latent_model(KEY, dtype=dtype, **settings) for dtype in ("bfloat16", "float32"))
+    observation = jax.random.uniform(KEY, (2, *shape))
+    imagining, root = coarse.imagine_from(observation)
+    state = coarse.encode(observation).astype(jnp.float32)
+    np.testing.assert_array_equal(root.embedding, state)
+    output, after = recurrent_fn(imagining, KEY, jnp.array([1, 2]), root.embedding)
+    assert after.dtype == output.value.dtype == jnp.float32
+    np.testing.assert_array_equal(after, fine.step(state, jnp.array([1, 2]))[0])
+
+
+def test_logits_are_summed_up_in_float32():
+    """(300 − 298)(1 + 2⁻⁷) is 2.0156; with each product rounded to bfloat16 it would be 2 or 4."""
+    layer = eqx.tree_at(lambda m: m.weight, Output(2, 1), jnp.full((2, 1), 1 + 2**-7, jnp.bfloat16))
+    logits = layer(jnp.array([300, -298], jnp.bfloat16))
+    assert logits.dtype == jnp.float32
+    np.testing.assert_allclose(logits, 2 * (1 + 2**-7))
 
 
 def test_a_network_of_ones_own_needs_no_registration():

@@ -94,9 +94,9 @@ class LatentAgent:
         invalid_actions: Bool[Array, "batch actions"] | None = None,
     ) -> Integer[Array, "batch"]:
         """Chooses actions by the improved policy."""
-        root = params.root(params.encode(observation))
+        model, root = params.imagine_from(observation)
         operator = self.acting or self.operator
-        improvement = operator(params, key, root, recurrent_fn, invalid_actions=invalid_actions)
+        improvement = operator(model, key, root, recurrent_fn, invalid_actions=invalid_actions)
         if not greedy:
             return improvement.action
         legal = mask_logits(improvement.action_weights, invalid_actions)
@@ -135,8 +135,8 @@ class LatentAgent:
         """Whether a step judged twice gets the same targets: whether the operator is deterministic."""
 
         def improve(target: LatentModel, observation: Array) -> Improvement:
-            root = target.root(target.encode(observation))
-            return self.operator(target, jax.random.key(0), root, recurrent_fn)
+            model, root = target.imagine_from(observation)
+            return self.operator(model, jax.random.key(0), root, recurrent_fn)
 
         return eqx.filter_eval_shape(improve, target, steps.observation[:1]).deterministic
 
@@ -145,7 +145,7 @@ class LatentAgent:
         # are the imagined actions'.
         key_operator, key_action = (jax.random.fold_in(key, 2**31 + salt) for salt in (0, 1))
         searched = len(window.action) if self.bootstrap == "operator" else positions
-        root = target.root(target.encode(window.observation))
+        target, root = target.imagine_from(window.observation)
         values = root.value
         root, action, invalid = _first((root, window.action, window.invalid_actions), searched)
         improved = self.operator(target, key_operator, root, recurrent_fn, invalid_actions=invalid)
