@@ -91,6 +91,7 @@ class Pair:
     def close(self) -> None:
         for process in self.children:
             process.stdin.close()
+        for process in self.children:  # they wait for each other
             process.wait()
 
 

@@ -3,7 +3,8 @@
     pip install -e '.[tpu]' && python -m benchmarks.tpu_table [--keep runs/tpu] [--chips v3 v5e]
 
 Batch 512, 601 bins, 18 actions, 5 TD steps, MZU with 20 simulations. Each cell compiles for minutes in a
-process of its own and is kept: a second call goes on with what is missing. A compiler that fails is kept too.
+process of its own and is kept: a second call goes on with what is missing. A compiler that fails is kept too;
+† marks what it could only compile with less fusion.
 """
 
 import argparse
@@ -64,7 +65,7 @@ def row(chip: str, agent: str, dtype: str, report: dict) -> str:
         f"{report['bytes'] / 1e9:,.1f}",
         found,
         f"{report['seconds'] * 1e3:,.1f} ms, {report['bound']}",
-        f"{UPDATES * report['seconds'] / 3_600:.1f} h",
+        f"{UPDATES * report['seconds'] / 3_600:.1f} h" + ("†" if report["careful"] else ""),
     ]
     return "| " + " | ".join(cells) + " |"
 

@@ -23,6 +23,7 @@ REPORT = {
     "flops": 197e9,
     "bytes": 8.19e9,
     "collectives": [{"kind": "all-reduce", "count": 1, "bytes": 8 * 2**20}],
+    "careful": False,
 }
 with_libtpu = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs rosmo[tpu]")
 
@@ -81,6 +82,14 @@ def test_a_compiler_that_fails_says_so(program, message, monkeypatch):
     monkeypatch.setattr(command, "_CHILD", program)
     with pytest.raises(OSError, match=message):
         command.in_child({"topology": "v5e:2x4"}, timeout=2)
+
+
+def test_a_compiler_that_crashes_is_tried_again_with_less_fusion(monkeypatch):
+    crash = "import os; 'fusion' in os.environ.get('LIBTPU_INIT_ARGS', '') or os.kill(os.getpid(), 11)"
+    monkeypatch.setattr(command, "_CHILD", f"{crash}; print('{{}}')")
+    report = command.in_child({"topology": "v5e:2x4"}, timeout=60)
+    assert report == {"careful": True}
+    assert "less fusion" in command.describe(REPORT | roofline(REPORT, CHIPS["v5e"]) | report)
 
 
 @with_libtpu

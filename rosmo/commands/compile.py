@@ -24,6 +24,8 @@ _QUIET = {
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_WORKER_ID": "0",
 }
+# Convolutions fused into convolutions can overflow the stack of libtpu's threads (seen in version 0.0.42).
+_CAREFUL = "--xla_jf_conv_input_fusion=false"
 _CHILD = "from rosmo.commands.compile import child; child()"
 
 
@@ -50,24 +52,29 @@ def run(args: argparse.Namespace) -> None:
 
 
 def in_child(asked: dict[str, Any], timeout: int) -> dict[str, Any]:
-    """Compiles in a process of its own: the compiler ends its process where it fails."""
-    command = [sys.executable, "-c", _CHILD]
-    try:
-        done = subprocess.run(
-            command,
-            input=json.dumps(asked),
-            env=os.environ | _QUIET,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise TimeoutError(f"the compiler for {asked['topology']} took more than {timeout} s") from error
+    """Compiles in a process of its own: the compiler ends its process where it fails.
+
+    Where it crashes, it is tried once more with less fusion, and the report says so.
+    """
+    done = _compiler(asked, timeout)
+    careful = done.returncode < 0
+    if careful:
+        flags = f"{os.environ.get('LIBTPU_INIT_ARGS', '')} {_CAREFUL}"
+        done = _compiler(asked, timeout, LIBTPU_INIT_ARGS=flags)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1][:300]
         how = signal.Signals(-done.returncode).name if done.returncode < 0 else f"code {done.returncode}"
         raise ChildProcessError(f"the compiler for {asked['topology']} failed with {how}: {last}")
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(done.stdout.splitlines()[-1]) | {"careful": careful}
+
+
+def _compiler(asked: dict[str, Any], timeout: int, **environment: str) -> subprocess.CompletedProcess[str]:
+    streams = {"input": json.dumps(asked), "capture_output": True, "text": True}
+    command, environment = [sys.executable, "-c", _CHILD], os.environ | _QUIET | environment
+    try:
+        return subprocess.run(command, env=environment, timeout=timeout, **streams)
+    except subprocess.TimeoutExpired as error:
+        raise TimeoutError(f"the compiler for {asked['topology']} took more than {timeout} s") from error
 
 
 def child() -> None:
@@ -93,5 +100,6 @@ def describe(report: dict[str, Any]) -> str:
         f"  bytes        {report['bytes'] / 1e9:>10,.2f} GB through main memory (loops multiplied out)",
         *(f"  {c['count']} × {c['kind']}, {c['bytes'] / 2**20:,.1f} MiB" for c in report["collectives"]),
         f"an update takes at least {report['seconds'] * 1e3:,.2f} ms, bound by {report['bound']}",
+        *(["compiled with less fusion: the compiler crashed with its own settings"] * report["careful"]),
     ]
     return "\n".join(lines)
