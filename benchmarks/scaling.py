@@ -130,7 +130,7 @@ def layouts(rounds: int) -> None:
 
 
 @functools.cache
-def cost(name: str, *, batch: int = 128, unroll: int = 5, actions: int = 3, simulations: int = 4):
+def cost(name: str, *, batch: int, unroll: int, actions: int, simulations: int):
     """Returns MFLOP and the milliseconds of an update, the best of three calls."""
     setting = settings()["bsuite"]
     model = setting.model.func
@@ -154,13 +154,16 @@ def costs(out: Path) -> None:
         "actions": (3, 6, 12, 18),
         "simulations": (2, 4, 10, 20),
     }
+    usual = {"batch": 128, "unroll": 5, "actions": 3, "simulations": 4}
     figure, axes = panels(2, len(grids), width=2.6, height=2.2, sharex="col")
     style = looks(["ROSMO", "MZU"])
     print("\n| setting | value | ROSMO MFLOP | ROSMO ms | MZU MFLOP | MZU ms |\n" + "|---" * 6 + "|")
     for column, (setting, values) in enumerate(grids.items()):
         found = {
-            "ROSMO": [cost("rosmo", **({} if setting == "simulations" else {setting: v})) for v in values],
-            "MZU": [cost("mzu", **{setting: v}) for v in values],
+            "ROSMO": [
+                cost("rosmo", **usual | ({} if setting == "simulations" else {setting: v})) for v in values
+            ],
+            "MZU": [cost("mzu", **usual | {setting: v}) for v in values],
         }
         for value, *pairs in zip(values, *found.values(), strict=True):
             cells = [f"{number:,.1f}" for pair in pairs for number in pair]
