@@ -156,8 +156,8 @@ def latent_model(
     """
     if num_actions < 1:
         raise ValueError(f"an agent needs at least one action, got num_actions={num_actions}")
-    if not jnp.issubdtype(jnp.dtype(dtype), jnp.floating):
-        raise ValueError(f"dtype must be a floating-point type such as 'bfloat16', got {dtype!r}")
+    if dtype not in ("float32", "bfloat16", "float16"):
+        raise ValueError(f"dtype must be 'float32', 'bfloat16' or 'float16', got {dtype!r}")
     build = registry.get(network) if isinstance(network, str) else network
     value_codec = value_codec or Codec(_default_bins(build))
     reward_codec = reward_codec or value_codec
@@ -169,8 +169,9 @@ def latent_model(
         num_reward_bins=reward_codec.bins,
         **sizes,
     )
-    dtype, shape = str(jnp.dtype(dtype)), tuple(observation_shape)
-    return LatentModel(parts, reward_codec, value_codec, num_actions, discount, dtype, shape)
+    return LatentModel(
+        parts, reward_codec, value_codec, num_actions, discount, dtype, tuple(observation_shape)
+    )
 
 
 def _default_bins(build: Callable[..., Networks]) -> int:

@@ -34,7 +34,9 @@ def make_mesh(shape: Mapping[str, int]) -> Mesh:
     if not 1 <= count <= there:
         raise ValueError(f"a mesh of {count} devices is not possible here: there are {there}")
     if jax.process_count() > 1 and count != there:
-        raise ValueError(f"a mesh over several processes takes all of their {there} devices, got {count}")
+        raise ValueError(
+            f"a mesh over several processes takes all of their {there} devices, got {count}: try data={there}"
+        )
     types = (jax.sharding.AxisType.Auto,) * len(shape)
     return jax.make_mesh(tuple(shape.values()), tuple(shape), devices=jax.devices()[:count], axis_types=types)
 

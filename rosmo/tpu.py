@@ -67,7 +67,7 @@ def compile_update(training: Training, topology: str, mesh: str | None = None) -
     devices = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
     shape = mesh_shape(mesh) if mesh else {DATA_AXIS: len(devices)}
     if math.prod(shape.values()) != len(devices):
-        raise ValueError(f"{topology} has {len(devices)} devices, and a mesh of {mesh} has not")
+        raise ValueError(f"{topology} has {len(devices)} devices, and a mesh of {mesh} has another number")
     agent = training.build_agent()
     grid = Mesh(np.array(devices).reshape(*shape.values()), tuple(shape))
     learner = training.learner(agent, mesh=grid)

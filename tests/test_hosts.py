@@ -108,3 +108,46 @@ def test_a_mistake_ends_all_processes(data, tmp_path):
     assert [code for code, _ in results] == [1, 1], results
     assert "holds a run already" in results[0][1]
     assert "process 0 has stopped" in results[1][1]
+
+
+@pytest.mark.slow
+def test_a_process_that_fails_on_its_own_ends_them_all(data, tmp_path):
+    run = tmp_path / "run"
+    processes = pair(*BINDINGS, "-p", "num_updates = 100_000", "--data-dir", data, "--run", run, *MESH)
+    wait_for_checkpoint(run, 5, processes)
+    run.joinpath("metrics.csv").unlink()
+    run.joinpath("metrics.csv").mkdir()  # the first process can write no row, as on a full disk
+    (code, output), (other, _) = ended(processes, 3 * hosts.HEARTBEAT_SECONDS)
+    assert code == 1
+    assert "Is a directory" in output
+    assert other not in (0, None)
+
+
+@pytest.mark.slow
+def test_a_mistake_of_one_process_before_the_run_ends_them_all(data, tmp_path):
+    common = ["--coordinator", f"localhost:{free_port()}", "--num-processes", 2, "--data-dir", data]
+    common += ["--run", tmp_path / "run"]
+    names = ("bsuite/rosmo", "bsuite/rosmoo")
+    processes = [rosmo("train", name, *common, "--process-id", i) for i, name in enumerate(names)]
+    (other, _), (code, output) = ended(processes, 3 * hosts.HEARTBEAT_SECONDS + 30)
+    assert code == 1
+    assert "there is no configuration 'bsuite/rosmoo'" in output
+    assert other not in (0, None)
+
+
+@pytest.mark.slow
+def test_a_process_told_to_stop_before_the_run_does(data, tmp_path):
+    run = tmp_path / "run"
+    processes = pair(*BINDINGS, "-p", "num_updates = 100_000", "--data-dir", data, "--run", run, *MESH)
+    while not run.joinpath("settings.json").exists():
+        time.sleep(0.01)
+    processes[1].send_signal(signal.SIGTERM)
+    results = ended(processes, 3 * hosts.HEARTBEAT_SECONDS + 30)
+    assert results[1][0] == 130, results
+    assert results[0][0] not in (0, None)
+
+
+@pytest.mark.parametrize("address", [":1234", "localhost:99999", "localhost", "localhost:x"])
+def test_an_address_that_is_none_is_refused(address):
+    with pytest.raises(ValueError, match="--coordinator must be HOST:PORT or auto"):
+        hosts.join(address, 1, 0)

@@ -12,6 +12,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from rosmo import Learner
+from rosmo.commands.shared import simulate_devices
 from rosmo.data import window_sampler
 from rosmo.report.hlo import collectives
 from rosmo.runs.checkpoint import Checkpoints
@@ -44,6 +45,8 @@ def test_a_mesh_that_cannot_be_read_is_refused(text):
 
 
 def test_a_mesh_larger_than_the_devices_is_refused():
+    with pytest.raises(ValueError, match="a mesh of 1,000,000 devices is more than a CPU can stand for"):
+        simulate_devices(1_000_000)
     assert mesh_shape("data=4, model=2") == {"data": 4, "model": 2}
     with pytest.raises(ValueError, match="a mesh of 16 devices is not possible here: there are 8"):
         make_mesh({"data": 8, "model": 2})

@@ -51,7 +51,7 @@ def test_a_report_is_readable():
     for expected in (
         "1,064.0 MiB of 16,384: fits",
         "1 × all-reduce, 8.0 MiB",
-        "10.00 ms, bound by bandwidth",
+        "10.0 ms, bound by bandwidth",
     ):
         assert expected in text
 
@@ -90,6 +90,12 @@ def test_a_compiler_that_crashes_is_tried_again_with_less_fusion(monkeypatch):
     report = command.in_child({"topology": "v5e:2x4"}, timeout=60)
     assert report == {"careful": True}
     assert "less fusion" in command.describe(REPORT | roofline(REPORT, CHIPS["v5e"]) | report)
+
+
+def test_a_mistake_is_told_as_one_and_not_as_the_compilers(monkeypatch):
+    monkeypatch.setattr(command, "_CHILD", """print('{"mistake": "a batch of 100 does not divide"}')""")
+    with pytest.raises(ValueError, match=r"^a batch of 100 does not divide$"):
+        command.in_child({"topology": "v5e:2x4"}, timeout=60)
 
 
 @with_libtpu

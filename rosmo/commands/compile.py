@@ -65,7 +65,10 @@ def in_child(asked: dict[str, Any], timeout: int) -> dict[str, Any]:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1][:300]
         how = signal.Signals(-done.returncode).name if done.returncode < 0 else f"code {done.returncode}"
         raise ChildProcessError(f"the compiler for {asked['topology']} failed with {how}: {last}")
-    return json.loads(done.stdout.splitlines()[-1]) | {"careful": careful}
+    report = json.loads(done.stdout.splitlines()[-1])
+    if "mistake" in report:
+        raise ValueError(report["mistake"])
+    return report | {"careful": careful}
 
 
 def _compiler(asked: dict[str, Any], timeout: int, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -81,7 +84,11 @@ def child() -> None:
     """Compiles what standard input asks for and writes the report to standard output."""
     asked = json.load(sys.stdin)
     training = configs.load(imports=asked["imports"], text=asked["text"])
-    print(json.dumps(compile_update(training, asked["topology"], asked["mesh"])))
+    try:
+        report = compile_update(training, asked["topology"], asked["mesh"])
+    except ValueError as error:  # a mistake of the user's, to be told as one
+        report = {"mistake": str(error)}
+    print(json.dumps(report))
 
 
 def describe(report: dict[str, Any]) -> str:
@@ -96,10 +103,14 @@ def describe(report: dict[str, Any]) -> str:
         ),
         f"  {'in all':<12} {needed / 2**20:>10,.1f} MiB of {report['memory'] / 2**20:,.0f}: "
         + ("fits" if report["fits"] else "does not fit"),
-        f"  FLOP         {report['flops'] / 1e9:>10,.1f} G (loops multiplied out)",
-        f"  bytes        {report['bytes'] / 1e9:>10,.2f} GB through main memory (loops multiplied out)",
+        f"  FLOP         {_short(report['flops'] / 1e9):>10} G (loops multiplied out)",
+        f"  bytes        {_short(report['bytes'] / 1e9):>10} GB through main memory (loops multiplied out)",
         *(f"  {c['count']} × {c['kind']}, {c['bytes'] / 2**20:,.1f} MiB" for c in report["collectives"]),
-        f"an update takes at least {report['seconds'] * 1e3:,.2f} ms, bound by {report['bound']}",
+        f"an update takes at least {_short(report['seconds'] * 1e3)} ms, bound by {report['bound']}",
         *(["compiled with less fusion: the compiler crashed with its own settings"] * report["careful"]),
     ]
     return "\n".join(lines)
+
+
+def _short(number: float) -> str:
+    return f"{number:,.1f}" if number >= 1 else f"{number:.2g}"

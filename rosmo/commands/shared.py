@@ -13,6 +13,7 @@ from rosmo.runs.datasets import load_or_collect
 from rosmo.runs.folder import RunFolder
 from rosmo.runs.train import Training
 
+_MOST_SIMULATED = 1_024
 DEFAULT_CONFIGS = ["bsuite/rosmo"]
 
 
@@ -32,6 +33,10 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
 
 def simulate_devices(count: int) -> None:
     """Has a CPU stand for as many devices as are needed."""
+    if count > _MOST_SIMULATED:
+        raise ValueError(
+            f"a mesh of {count:,} devices is more than a CPU can stand for ({_MOST_SIMULATED:,})"
+        )
     with contextlib.suppress(RuntimeError):  # JAX is awake already, and keeps the devices that it has
         jax.config.update("jax_num_cpu_devices", max(count, 1))
 

@@ -54,6 +54,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Begins a run, or goes on with one."""
+    with hosts.ending_together():
+        _run(args)
+
+
+def _run(args: argparse.Namespace) -> None:
     known = _resumed(args) if args.resume else {}
     _prepare_devices(args, args.mesh or known.get("mesh"))
     folder = RunFolder(args.resume) if args.resume else _begin(args)

@@ -1,6 +1,10 @@
 """The processes that train one run together, on JAX's own runtime."""
 
-from collections.abc import Callable
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import jax
 import numpy as np
@@ -8,6 +12,7 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
 HEARTBEAT_SECONDS = 20  # a process that was not heard of for so long is lost, and the others end
+_GRACE_SECONDS = 10  # for a process that fails to be joined by the others in ending
 _LONGEST_WAIT_MS = 24 * 3_600 * 1_000  # while one process collects data or evaluates
 
 
@@ -21,7 +26,8 @@ def join(coordinator: str, num_processes: int | None, process_id: int | None) ->
         process_id: which of them this is, from 0.
     """
     automatic = coordinator == "auto"
-    if not automatic and not coordinator.rpartition(":")[2].isdecimal():
+    host, _, port = coordinator.rpartition(":")
+    if not automatic and not (host and port.isdecimal() and 0 < int(port) < 2**16):
         raise ValueError(f"--coordinator must be HOST:PORT or auto, got {coordinator!r}")
     if not automatic and (num_processes is None or process_id is None or not 0 <= process_id < num_processes):
         raise ValueError(
@@ -32,6 +38,25 @@ def join(coordinator: str, num_processes: int | None, process_id: int | None) ->
     jax.distributed.initialize(
         address, num_processes, process_id, heartbeat_timeout_seconds=HEARTBEAT_SECONDS
     )
+    # JAX notes a SIGTERM and goes on; until a run saves and stops at one, it ends the process as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+@contextmanager
+def ending_together() -> Iterator[None]:
+    """Has a process that fails here end, also where the others do not: they then find that they lost it.
+
+    JAX lets no process end before all do, which one with a mistake of its own would wait for in vain.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if jax.distributed.is_initialized():
+            code = 130 if isinstance(error, KeyboardInterrupt) else 1
+            end = threading.Timer(_GRACE_SECONDS, os._exit, (code,))
+            end.daemon = True
+            end.start()
+        raise
 
 
 def is_first() -> bool:
