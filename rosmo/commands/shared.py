@@ -13,7 +13,7 @@ from rosmo.runs.datasets import load_or_collect
 from rosmo.runs.folder import RunFolder
 from rosmo.runs.train import Training
 
-_MOST_SIMULATED = 1_024
+_MOST_SIMULATED = 16_384  # and more than any pod has
 DEFAULT_CONFIGS = ["bsuite/rosmo"]
 
 
