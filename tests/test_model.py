@@ -136,8 +136,11 @@ def test_bad_settings_are_refused():
         latent_model(KEY, network="mpl", observation_shape=(4,), num_actions=2)
     with pytest.raises(ValueError, match="at least one action"):
         latent_model(KEY, observation_shape=(4,), num_actions=0)
-    with pytest.raises(ValueError, match="floating-point"):
-        latent_model(KEY, observation_shape=(4,), num_actions=2, dtype="int32")
+    for dtype in ("int32", "bfloat17"):
+        with pytest.raises(
+            ValueError, match=f"dtype must be 'float32', 'bfloat16' or 'float16', got '{dtype}'"
+        ):
+            latent_model(KEY, observation_shape=(4,), num_actions=2, dtype=dtype)
 
 
 def test_a_model_compiles_as_an_argument(model):
