@@ -24,7 +24,7 @@ SETTINGS: dict[str, DQNSettings] = {
     "catch": DQNSettings(episodes=2000, n_step=1, steps_per_update=2.0, exploration=0.2),
     "cartpole": DQNSettings(
         episodes=1000,
-        discount=0.995,  # with less, it balances on a cart that drifts away: late steps are then of one kind
+        discount=0.995,  # with less, it balances on a cart that drifts away
         n_step=10,
         reward_scale=0.1,
         learning_rate=5e-4,
