@@ -570,6 +570,7 @@ def test_policies_are_sampled_and_q_values_are_not():
 def test_defaults_are_the_published_ones():
     crr, cql = agents.get("crr")(small_model), agents.get("cql")(small_model)
     assert (crr.weighting, crr.beta, crr.max_weight, crr.td_steps) == ("exp", 1.0, 20.0, 1)
+    assert (crr.policy_weight, crr.value_weight) == (1.0, 1.0)
     assert (cql.alpha, cql.td_steps) == (1.0, 1)
     assert agents.get("bc")(small_model).window == 6
     assert crr.window == cql.window == 7

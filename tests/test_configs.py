@@ -1,5 +1,6 @@
 import sys
 
+import gin
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -99,9 +100,16 @@ def test_the_values_on_atari_are_those_of_the_paper():
     assert configs.load(["atari/crr"]).build_agent().td_steps == 1
 
 
-def test_a_search_on_atari_has_twenty_simulations():
-    import gin
+@pytest.mark.parametrize("suite", ["atari", "bsuite", "minatar"])
+def test_crr_learns_at_the_rate_of_its_published_code(suite):
+    training = configs.load([f"{suite}/crr"])
+    agent = training.build_agent()
+    assert agent.value_weight == 1.0
+    assert training.learner(agent).target_update_interval == 100
+    assert gin.query_parameter("adamw.learning_rate").scoped_configurable_fn() == 3e-4
 
+
+def test_a_search_on_atari_has_twenty_simulations():
     for name in ("mcts", "mcts_q"):
         configs.load([f"atari/{'mzu' if name == 'mcts' else 'mzu_q'}"])
         assert gin.query_parameter(f"{name}.num_simulations").scoped_configurable_fn() == 20

@@ -28,6 +28,7 @@ class CRR:
     The policy is f(h(o)), the critic Q(o, a) the reward head of g(h(o), a). Expectations over actions are
     exact, where the published algorithm samples. Defaults are those of the published code (Acme), which
     learns from single transitions; a longer `td_steps` adds rewards of the data set's policy, uncorrected.
+    There the two networks share nothing; here they share h.
 
     Args:
         model: builds the model from a key, with one codec for rewards and values.
@@ -47,7 +48,7 @@ class CRR:
     positions: int = 6
     td_steps: int = 1
     policy_weight: float = 1.0
-    value_weight: float = 0.25
+    value_weight: float = 1.0
 
     def __post_init__(self):
         if self.weighting not in ("exp", "binary"):
