@@ -146,7 +146,7 @@ def test_crr_by_hand(weighting):
     """
     online = table_model(POLICY, [[SURE[3], EVEN], [EVEN, EVEN], [EVEN, EVEN]], codec=BY_HAND)
     target = table_model(POLICY, [[EVEN, EVEN], [SURE[8], SURE[0]], [EVEN, EVEN]], codec=BY_HAND)
-    agent = CRR(lambda key: online, weighting=weighting, max_weight=9.0, positions=1)
+    agent = CRR(lambda key: online, weighting=weighting, max_weight=9.0, positions=1, value_weight=0.25)
     weights = {"binary": (1.0, 0.0), "exp": (9.0, math.exp(-0.75))}[weighting]  # exp(2.25) is 9.49
     cases = [
         # action, reward, terminal: policy loss and critic's loss
