@@ -164,6 +164,53 @@ def test_a_killed_experiment_ends_with_the_table_of_one_that_was_left_alone(data
     assert _table(file, tmp_path / "killed") == _table(file, tmp_path / "whole")
 
 
+def test_an_experiment_keeps_to_one_configuration_and_to_its_data(data, tmp_path, capsys):
+    file, out = tmp_path / "pair.toml", tmp_path / "out"
+    file.write_text(EXPERIMENT)
+    short = [*BINDINGS, "-p", "num_updates = 5"]
+    arguments = [str(file), *short, "--seeds", "1", "--out", str(out)]
+    output = finish(rosmo("experiment", *arguments, "--data-dir", data))
+    assert f"for tables and figures: rosmo report {file} --out {out}" in output
+    assert "30 episodes" in RunFolder(out / "pair" / "rosmo-catch" / "seed0").read_settings()["data"]
+    other = tmp_path / "data"
+    assert main(["collect", "catch", "--episodes", "20", "--data-dir", str(other)]) == 0
+    capsys.readouterr()
+    for changed, message in (
+        (["--data-dir", str(other)], "was begun on other data (30 episodes"),
+        (["--data-dir", str(data), "-p", "num_updates = 10"], "was begun with another configuration"),
+        (
+            ["--data-dir", str(data), "--seeds", "3"],
+            "--seeds must lie between 1 and the 2 of the file, got 3",
+        ),
+    ):
+        assert main(["experiment", *arguments, *changed]) == 1
+        assert message in capsys.readouterr().err
+
+
+def test_an_experiment_refuses_a_method_that_cannot_work_before_it_begins(data, tmp_path, capsys):
+    file, out = tmp_path / "pair.toml", tmp_path / "out"
+    bad = "BC = { configs = ['bsuite/bc'], bindings = ['positions = 0'] }\n[environments]"
+    file.write_text(EXPERIMENT.replace("[environments]", bad))
+    assert main(["experiment", str(file), *BINDINGS, "--data-dir", str(data), "--out", str(out)]) == 1
+    assert "positions must be at least 1" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_a_run_that_is_killed_is_named_with_its_signal(data, tmp_path):
+    file, out = tmp_path / "pair.toml", tmp_path / "out"
+    file.write_text(EXPERIMENT)
+    kills = tmp_path / "kills.py"
+    kills.write_text(
+        "import os, signal, sys\nif 'train' in sys.argv:\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    arguments = [file, *BINDINGS, "--seeds", 1, "--data-dir", data, "--out", out, "--import", kills]
+    process = rosmo("experiment", *arguments)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 1
+    assert "seed0 was killed by signal 9: " in output
+    assert "1 of 1 runs failed" in output
+
+
 def _wait_until_free(run: RunFolder, seconds: float = 30) -> None:
     deadline = time.monotonic() + seconds
     while True:

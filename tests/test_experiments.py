@@ -1,4 +1,5 @@
 import itertools
+import re
 
 import pytest
 
@@ -51,4 +52,23 @@ def test_a_bad_file_and_an_unknown_name_are_one_sentence(tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text("about = 'x'\nmethod = {}\n")
     with pytest.raises(ValueError, match=r"mine\.toml is no experiment: "):
+        experiments.load(str(file))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("figure = 'pie'", "figure must be one of curves, bars, lines, got 'pie'"),
+        ("seeds = 0", "seeds must be a whole number of at least 1, got 0"),
+        ("settings.low = { binding = ['noise = 0.5'] }", "settings.low has configs and bindings, and no"),
+        ("settings.low = { bindings = 'noise = 0.5' }", "settings.low.bindings must be a list of texts"),
+        ("settings.low = 'noise'", "is no experiment"),
+        ("methods = { A = {}, 'A+' = {} }", "would share the folder a-catch/seed0"),
+    ],
+)
+def test_a_mistake_in_a_file_is_named(line, message, tmp_path):
+    file = tmp_path / "mine.toml"
+    methods = "" if line.startswith("methods") else "methods = { A = {} }\n"
+    file.write_text(f"about = 'x'\n{methods}environments = {{ catch = {{}} }}\n{line}\n")
+    with pytest.raises(ValueError, match=re.escape(message)):
         experiments.load(str(file))

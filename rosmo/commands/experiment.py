@@ -1,66 +1,113 @@
 """Runs all of an experiment's grid over the cores, or what is left of it."""
 
 import argparse
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import gin
 
-from rosmo import configs, experiments
+from rosmo import experiments
 from rosmo.commands import pool
-from rosmo.commands.shared import load_data
-from rosmo.experiments import Cell, Experiment
+from rosmo.commands.shared import load_configuration, load_data, resolved_imports
+from rosmo.data import DataSet
+from rosmo.experiments import Experiment
+from rosmo.runs.datasets import checksum
 from rosmo.runs.folder import RunFolder
+from rosmo.runs.train import Training
+
+_OUT, _DATA = Path("runs/experiments"), Path("data")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what this command takes."""
     parser.add_argument("name", metavar="NAME", help=f"{', '.join(experiments.names())}, or a file")
-    parser.add_argument("--out", type=Path, default=Path("runs/experiments"), help="where its runs are kept")
-    parser.add_argument("--data-dir", type=Path, default=Path("data"), help="where collected data is kept")
+    parser.add_argument("--out", type=Path, default=_OUT, help="where its runs are kept")
+    parser.add_argument("--data-dir", type=Path, default=_DATA, help="where collected data is kept")
     parser.add_argument("--seeds", type=int, help="seeds to run, if not all of them")
     parser.add_argument("-p", "--bind", action="append", default=[], metavar="BINDING", help="for every run")
+    parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE")
 
 
 def run(args: argparse.Namespace) -> None:
     """Begins the runs that are missing and trains all that are not finished."""
-    if args.seeds is not None and args.seeds < 1:
-        raise ValueError(f"--seeds must be at least 1, got {args.seeds}")
     experiment = experiments.load(args.name)
-    folders = begin(experiment, args)
+    if args.seeds is not None and not 1 <= args.seeds <= experiment.seeds:
+        raise ValueError(
+            f"--seeds must lie between 1 and the {experiment.seeds} of the file, got {args.seeds}"
+        )
+    runs = prepare(experiment, args)
+    for each in runs:
+        if not each.folder.exists():
+            each.folder.begin(each.config, each.settings)
+    folders = [each.folder for each in runs]
     left = sum(not folder.finished() for folder in folders)
     print(f"{experiment.name}: {len(folders)} runs, {left} to do")
-    pool.train_all(folders, experiment.name, f"rosmo experiment {args.name}")
-    print(f"all runs are in {args.out / experiment.name}; for tables and figures: rosmo report {args.name}")
+    pool.train_all(folders, experiment.name, _command(args, "experiment"))
+    print(f"all runs are in {args.out / experiment.name}; for tables and figures: {_command(args, 'report')}")
 
 
-def begin(experiment: Experiment, args: argparse.Namespace) -> list[RunFolder]:
-    """Returns a folder for each run of the grid, made where it is missing, with the data that it needs."""
-    with_data: set[tuple] = set()
-    cells = [cell for cell in experiment.cells() if args.seeds is None or cell.seed < args.seeds]
-    prepared = []
-    for cell in cells:
-        training = configs.load(cell.configs, [*cell.bindings, *args.bind])
-        data = (training.environment, training.noise, training.data, training.data_seed)
-        if data not in with_data:
-            training.check(training.build_agent(), load_data(training, args.data_dir))
-            with_data.add(data)
-        prepared.append((RunFolder(args.out / experiment.name / cell.folder), cell, gin.config_str()))
-    for folder, cell, text in prepared:
-        _begin_run(folder, cell, text, args.data_dir)
-    return [folder for folder, _, _ in prepared]
+class Prepared(NamedTuple):
+    """A run that can be begun."""
+
+    folder: RunFolder
+    config: str
+    settings: Mapping[str, Any]
 
 
-def _begin_run(folder: RunFolder, cell: Cell, text: str, data_dir: Path) -> None:
-    if not folder.exists():
-        settings = {
-            "imports": [],
-            "data_dir": str(data_dir.resolve()),
-            "wandb": None,
-            "mesh": "data=1",
-            "data": None,
-        }
-        folder.begin(text, settings | {"seed": cell.seed})
-    elif folder.config.read_text() != text:
-        raise ValueError(
-            f"{folder.path} was begun with another configuration: move it away, or run with another --out"
+def prepare(experiment: Experiment, args: argparse.Namespace) -> list[Prepared]:
+    """Checks every run of the grid before anything is made, and collects the data that is missing."""
+    data: dict[tuple, tuple[DataSet, str]] = {}
+    common = {"imports": resolved_imports(args.imports), "data_dir": str(args.data_dir.resolve())}
+    common |= {"wandb": None, "mesh": "data=1"}
+    runs = []
+    for cell in experiment.cells():
+        if args.seeds is not None and cell.seed >= args.seeds:
+            continue
+        training = load_configuration(cell.configs, [*cell.bindings, *args.bind], args.imports)
+        steps, found = _data_of(training, args.data_dir, data)
+        run = Prepared(
+            RunFolder(args.out / experiment.name / cell.folder),
+            gin.config_str(),
+            common | {"data": found, "seed": cell.seed},
         )
+        if run.folder.exists():
+            _refuse_another(run)
+        elif cell.seed == 0:  # the seeds differ in nothing that could fail
+            training.rehearse(training.learner(training.build_agent()), steps)
+        runs.append(run)
+    return runs
+
+
+def _data_of(training: Training, root: Path, known: dict[tuple, tuple[DataSet, str]]) -> tuple[DataSet, str]:
+    """Returns the data of a run and what it is recognised by, loaded once for the runs that share it."""
+    key = (training.environment, training.noise, training.data, training.data_seed, training.data_fraction)
+    if key not in known:
+        steps = load_data(training, root)
+        known[key] = steps, checksum(steps)
+    return known[key]
+
+
+def _refuse_another(run: Prepared) -> None:
+    """One table has runs of one configuration and of one data set."""
+    known = run.folder.read_settings()["data"]
+    what = None
+    if run.folder.config.read_text() != run.config:
+        what = "with another configuration"
+    elif known not in (None, run.settings["data"]):
+        what = f"on other data ({known}, and now {run.settings['data']})"
+    if what:
+        raise ValueError(f"{run.folder.path} was begun {what}: move it away, or run with another --out")
+
+
+def _command(args: argparse.Namespace, command: str) -> str:
+    """The command line that goes on from here."""
+    words = ["rosmo", command, args.name]
+    words += ["--out", str(args.out)] if args.out != _OUT else []
+    if command == "experiment":
+        words += ["--data-dir", str(args.data_dir)] if args.data_dir != _DATA else []
+        words += ["--seeds", str(args.seeds)] if args.seeds else []
+        words += [word for binding in args.bind for word in ("-p", binding)]
+        words += [word for module in args.imports for word in ("--import", module)]
+    return shlex.join(words)

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from rosmo.commands.shared import open_run
 from rosmo.runs.folder import RunFolder
@@ -45,8 +46,8 @@ def train_all(folders: Sequence[RunFolder], label: str, resume_with: str) -> Non
     waiting = [folder for folder in folders if not folder.finished()]
     running: dict[int, tuple[RunFolder, subprocess.Popen]] = {}
     failures: list[str] = []
-    done = _done(folders)
-    progress = show(sum(updates), label, unit="updates", done=done)
+    done = {folder.path: _updates_taken(folder) for folder in folders}
+    progress = show(sum(updates), label, unit="updates", done=sum(done.values()))
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # it stops the runs as Ctrl-C does
     try:
         while waiting or running:
@@ -54,13 +55,12 @@ def train_all(folders: Sequence[RunFolder], label: str, resume_with: str) -> Non
             for core in free[: len(waiting)]:
                 running[core] = _start(waiting.pop(0), core, compiled.name)
             time.sleep(_POLL_SECONDS)
-            now = _done(folders)
-            progress.advance(now - done, f"{len(waiting) + len(running)} runs left")
-            done = now
-            for core, (folder, process) in list(running.items()):
-                if process.poll() is not None:
-                    del running[core]
-                    failures += _failure(folder, process.returncode)
+            ended = [core for core, (_, process) in running.items() if process.poll() is not None]
+            left = f"{len(waiting) + len(running) - len(ended)} runs left"
+            progress.advance(_count(done, [folder for folder, _ in running.values()]), left)
+            for core in ended:
+                folder, process = running.pop(core)
+                failures += _failure(folder, process.returncode)
     except BaseException as error:
         _stop([process for _, process in running.values()])
         if isinstance(error, KeyboardInterrupt):
@@ -71,7 +71,7 @@ def train_all(folders: Sequence[RunFolder], label: str, resume_with: str) -> Non
         progress.close()
         compiled.cleanup()
     if failures:
-        raise ChildProcessError(f"{len(failures)} of {len(folders)} runs failed; {failures[0]}")
+        raise ChildProcessError(f"{len(failures)} of {len(folders)} runs failed; the first: {failures[0]}")
 
 
 def _start(folder: RunFolder, core: int, compiled: str) -> tuple[RunFolder, subprocess.Popen]:
@@ -95,11 +95,26 @@ def _stop(processes: list[subprocess.Popen]) -> None:
 
 
 def _failure(folder: RunFolder, code: int) -> list[str]:
+    """Says at once, hours before the others may be done, what became of a run that failed."""
     if not code:
         return []
     last = folder.log.read_text(errors="replace").strip().splitlines()[-1:] or ["no message"]
-    return [f"{folder.path}: {last[0]} (all of it in {folder.log})"]
+    end = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+    message = f"{folder.path} {end}: {last[0]} (all of it in {folder.log})"
+    print(message, file=sys.stderr, flush=True)
+    return [message]
 
 
-def _done(folders: Sequence[RunFolder]) -> int:
-    return sum(int(rows[-1]["step"]) for folder in folders if (rows := folder.metrics.rows()))
+def _count(done: dict[Path, int], at_work: Sequence[RunFolder]) -> int:
+    """Returns by how much the updates that are `done`, which it keeps, have grown.
+
+    A run that goes on from a checkpoint repeats some updates, which count once.
+    """
+    before = sum(done.values())
+    done |= {folder.path: max(done[folder.path], _updates_taken(folder)) for folder in at_work}
+    return sum(done.values()) - before
+
+
+def _updates_taken(folder: RunFolder) -> int:
+    rows = folder.metrics.rows()
+    return int(rows[-1]["step"]) if rows else 0

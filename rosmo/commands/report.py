@@ -5,11 +5,12 @@ import importlib.util
 import json
 from pathlib import Path
 
+import gin
 import numpy as np
 
 from rosmo import envs, experiments
-from rosmo.commands.shared import open_run
-from rosmo.experiments import Experiment
+from rosmo.commands.shared import load_configuration, open_run
+from rosmo.experiments import Cell, Experiment
 from rosmo.report import Compute, Evaluation, Key, Missing, Results, Run, update_compute, write
 from rosmo.runs.folder import RunFolder
 from rosmo.runs.train import Training
@@ -47,6 +48,7 @@ def gather(experiment: Experiment, root: Path) -> Results:
     missing: list[Missing] = []
     environments: dict[Key, str] = {}
     compute: dict[Key, Compute] = {}
+    departed: list[str] = []
     for cell in experiment.cells():
         key, folder = Key(cell.method, cell.environment, cell.setting), RunFolder(root / cell.folder)
         if not folder.finished():
@@ -57,6 +59,8 @@ def gather(experiment: Experiment, root: Path) -> Results:
             training, _ = open_run(folder)
             environments[key] = training.environment
             compute[key] = _compute(training)  # at once: its parts ask gin, which knows one run at a time
+        if not _as_the_file_says(cell, folder):
+            departed.append(str(cell.folder))
         finished.append(read_run(folder, key, cell.seed, environments[key]))
     return Results(
         name=experiment.name,
@@ -67,9 +71,11 @@ def gather(experiment: Experiment, root: Path) -> Results:
         environments=tuple(experiment.environments),
         settings=tuple(experiment.settings),
         paper=experiment.paper,
+        paper_note=experiment.paper_note,
         runs=tuple(finished),
         missing=tuple(missing),
         compute=compute,
+        departed=tuple(departed),
     )
 
 
@@ -103,6 +109,12 @@ def read_run(folder: RunFolder, key: Key, seed: int, environment: str) -> Run:
         evaluations=tuple(evaluations),
         seconds_per_update=1 / float(np.median(rates)) if rates else None,
     )
+
+
+def _as_the_file_says(cell: Cell, folder: RunFolder) -> bool:
+    """Whether a run was configured by the experiment's file alone, as it is now."""
+    load_configuration(cell.configs, cell.bindings, folder.read_settings()["imports"])
+    return gin.config_str() == folder.config.read_text()
 
 
 def _compute(training: Training) -> Compute:

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,20 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
         "-p", "--bind", action="append", default=[], metavar="BINDING", help="'operator = @mcts'"
     )
     parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE")
+
+
+def load_configuration(names: Sequence[str], bindings: Sequence[str], imports: Sequence[str]) -> Training:
+    """Returns the training of a configuration, with its data to be found from anywhere."""
+    training = configs.load(names, bindings, imports)
+    if training.data and not training.data.startswith("minari:"):
+        path = str(Path(training.data).expanduser().resolve())
+        training = configs.load(names, [*bindings, f"train.data = {path!r}"], imports)
+    return training
+
+
+def resolved_imports(imports: Sequence[str]) -> list[str]:
+    """Returns modules to import by names that hold from any folder."""
+    return [str(Path(name).resolve()) if name.endswith(".py") else name for name in imports]
 
 
 def simulate_devices(count: int) -> None:

@@ -13,14 +13,16 @@ import gin
 import jax
 import numpy as np
 
-from rosmo import configs, envs
+from rosmo import envs
 from rosmo.commands import pool
 from rosmo.commands.listeners import tensorboard, wandb
 from rosmo.commands.shared import (
     DEFAULT_CONFIGS,
     add_configuration,
+    load_configuration,
     load_data,
     open_run,
+    resolved_imports,
     seed_folder,
     seed_folders,
     simulate_devices,
@@ -147,10 +149,7 @@ def _begin(args: argparse.Namespace) -> RunFolder:
         raise ValueError(f"--seed must lie between 0 and 2³⁰, got {args.seed}")
     if args.seeds is not None and args.seeds < 1:
         raise ValueError(f"--seeds must be at least 1, got {args.seeds}")
-    training = configs.load(names, args.bind, args.imports)
-    if training.data and not training.data.startswith("minari:"):  # to be found from anywhere
-        path = str(Path(training.data).expanduser().resolve())
-        training = configs.load(names, [*args.bind, f"train.data = {path!r}"], args.imports)
+    training = load_configuration(names, args.bind, args.imports)
     folder = RunFolder(args.folder or Path("runs") / _default_name(names, training))
     hosts.first_alone(lambda: _make(args, training, folder), "begin")
     return folder
@@ -168,7 +167,7 @@ def _make(args: argparse.Namespace, training: Training, folder: RunFolder) -> No
             "folder with --run"
         )
     common = {
-        "imports": [str(Path(name).resolve()) if name.endswith(".py") else name for name in args.imports],
+        "imports": resolved_imports(args.imports),
         "data_dir": str(args.data_dir.resolve()),
         "wandb": args.wandb,
     }

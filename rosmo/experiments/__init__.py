@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 _HERE = Path(__file__).parent
+_FIGURES = ("curves", "bars", "lines")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Experiment:
         environments: what the methods are trained on.
         settings: what varies; a single one without a name where nothing does.
         paper: `[mean, standard deviation]` by environment, setting and method.
+        paper_note: what the paper's figures are of.
         figure: "curves", "bars" or "lines".
     """
 
@@ -55,7 +57,25 @@ class Experiment:
     seeds: int = 5
     bindings: tuple[str, ...] = ()
     paper: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    paper_note: str = ""
     figure: str = "bars"
+
+    def __post_init__(self):
+        if self.figure not in _FIGURES:
+            raise ValueError(f"figure must be one of {', '.join(_FIGURES)}, got {self.figure!r}")
+        if not isinstance(self.seeds, int) or self.seeds < 1:
+            raise ValueError(f"seeds must be a whole number of at least 1, got {self.seeds!r}")
+        for group in ("methods", "environments", "settings"):
+            for name, part in getattr(self, group).items():
+                _check_part(f"{group}.{name}", part)
+        folders: dict[Path, Cell] = {}
+        for cell in self.cells():
+            if (other := folders.setdefault(cell.folder, cell)) is not cell:
+                raise ValueError(
+                    f"{(other.method, other.environment, other.setting)} and "
+                    f"{(cell.method, cell.environment, cell.setting)} would share the folder "
+                    f"{cell.folder}: give them names that differ in letters or digits"
+                )
 
     def cells(self) -> Iterator[Cell]:
         """Yields every run, all of the first seed before those of the second."""
@@ -84,8 +104,16 @@ def load(name: str) -> Experiment:
         table = tomllib.loads(path.read_text())
         table["bindings"] = tuple(table.get("bindings", ()))
         return Experiment(name=path.stem, **table)
-    except (tomllib.TOMLDecodeError, TypeError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is no experiment: {error}") from error
+
+
+def _check_part(name: str, part: Mapping[str, Any]) -> None:
+    for key, texts in part.items():
+        if key not in ("configs", "bindings"):
+            raise ValueError(f"{name} has configs and bindings, and no {key!r}")
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise ValueError(f"{name}.{key} must be a list of texts, got {texts!r}")
 
 
 def _slug(text: str) -> str:

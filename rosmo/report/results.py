@@ -72,9 +72,11 @@ class Results:
         environments: likewise.
         settings: likewise.
         paper: `[mean, standard deviation]` by environment, setting and method.
+        paper_note: what the paper's figures are of.
         runs: those that are finished.
         missing: those that are not.
         compute: the work of an update of each combination that has a finished run.
+        departed: folders of finished runs whose configuration is not that of the experiment.
     """
 
     name: str
@@ -85,9 +87,11 @@ class Results:
     environments: tuple[str, ...]
     settings: tuple[str, ...]
     paper: Mapping[str, Any]
+    paper_note: str
     runs: tuple[Run, ...]
     missing: tuple[Missing, ...]
     compute: Mapping[Key, Compute]
+    departed: tuple[str, ...] = ()
 
     def of(self, method: str, environment: str, setting: str) -> list[Run]:
         """Returns the finished runs of a combination, by seed."""

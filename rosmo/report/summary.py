@@ -25,10 +25,12 @@ def summarise(results: Results) -> dict[str, Any]:
         if (rows := results.complete(method, setting))
     }
     scores = {key: normalised_matrix(rows) for key, rows in complete.items()}
-    fields = ("name", "about", "axis", "figure", "methods", "environments", "settings", "paper")
+    fields = ("name", "about", "axis", "figure", "methods", "environments", "settings", "paper", "paper_note")
     return {
         **{field: getattr(results, field) for field in fields},
+        "departed": results.departed,
         "cells": [cell for cell in cells if cell],
+        "equal_updates": _equal_updates(results),
         "missing": [
             {**missing.key._asdict(), "seed": missing.seed, "updates": missing.updates}
             for missing in results.missing
@@ -67,6 +69,22 @@ def _cell(results: Results, key: Key) -> dict[str, Any]:
         **compute._asdict(),
         "seconds_per_update": float(np.median(seconds)) if seconds else None,
     }
+
+
+def _equal_updates(results: Results) -> list[dict[str, Any]]:
+    """Where methods took different numbers of updates: all of them after as many as the shortest took."""
+    found = []
+    for setting, environment in itertools.product(results.settings, results.environments):
+        runs = {method: results.of(method, environment, setting) for method in results.methods}
+        taken = {run.updates for of_method in runs.values() for run in of_method}
+        if len(taken) < 2:
+            continue
+        for method, of_method in runs.items():
+            scores = [[e.score for e in run.evaluations if e.updates <= min(taken)][-1:] for run in of_method]
+            if of_method and all(scores):
+                where = {"setting": setting, "method": method, "environment": environment}
+                found.append({**where, "updates": min(taken), **_mean_and_std(np.ravel(scores).tolist())})
+    return found
 
 
 def _mean_and_std(values: Sequence[float]) -> dict[str, float | None]:

@@ -35,6 +35,19 @@ def returns(summary: Summary, policy: str) -> str:
     return table(header, rows, texts=len(_names(summary)))
 
 
+def equal_updates(summary: Summary) -> str:
+    """Every method after as many updates as the shortest run of its environment took."""
+    found = {_key(one): one for one in summary["equal_updates"]}
+    updates = {one["environment"]: one["updates"] for one in summary["equal_updates"]}
+    rows = []
+    for setting, method in itertools.product(summary["settings"], summary["methods"]):
+        cells = [found.get((setting, method, environment)) for environment in updates]
+        numbers = [plus_minus(cell["mean"], cell["std"]) if cell else "—" for cell in cells]
+        rows.append(_names(summary, setting, method) + numbers)
+    header = [*_names(summary), *(f"{name}, {count:,} updates" for name, count in updates.items())]
+    return table(header, rows, texts=len(_names(summary)))
+
+
 def aggregates(summary: Summary) -> str:
     """The IQM of each method and setting."""
     found = {(one["setting"], one["method"]): one for one in summary["aggregates"]}

@@ -12,10 +12,17 @@ from rosmo.report.summary import summarise
 _COMPUTE = (
     "Of one update: the states that the model imagines a next state of (for the targets and for the loss), "
     "the operations of its products (a multiply and an add are two), counted in the trace of the loss and "
-    "its gradient with loops multiplied out, and the median time in the runs. Calls and operations are those "
-    "of an update that computes its own targets. On a small data set a run keeps the targets of all steps "
-    "while the target network stands still, so its seconds are lower than its operations suggest."
+    "its gradient with loops multiplied out, and the median time in the runs, two of which shared a machine. "
+    "CRR and CQL imagine no next state: they ask the same dynamics for the values of all actions. Calls and "
+    "operations are those of an update that computes its own targets. On a small data set an agent without a "
+    "search keeps the targets of all steps while the target network stands still, so that its seconds are "
+    "lower than its operations suggest; a search, whose targets are drawn, and the baselines keep none."
 )
+_EQUAL = (
+    "The methods above took different numbers of updates. Each after as many as the shortest took, by the "
+    "evaluations on the way, which have fewer episodes:"
+)
+_FEW_RUNS = 4  # a quarter of fewer is less than one run, and nothing is cut off
 _CAPTIONS = {
     "main": "IQM of the normalised score, with 95% intervals.",
     "profile": "Performance profile: the share of runs whose normalised score exceeds τ, with 95% intervals.",
@@ -34,6 +41,8 @@ def write(results: Results, folder: Path) -> Path:
     """
     summary = json.loads(json.dumps(summarise(results)))  # as whoever reads the file will see it
     folder.mkdir(parents=True, exist_ok=True)
+    for name in _CAPTIONS:
+        (folder / f"{name}.png").unlink(missing_ok=True)  # it may have no successor
     pictures = {name: path.name for name, path in draw(summary, folder).items()}
     text = json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False)
     (folder / "results.json").write_text(text + "\n")
@@ -52,9 +61,10 @@ def markdown(summary: dict[str, Any], pictures: dict[str, str]) -> str:
     parts = [f"# {summary['name']}", f"{summary['about']}.", _state(summary)]
     if "main" in pictures:
         parts.append(_picture("main", pictures))
-    parts += ["## Returns", "By drawn actions, as in the paper: mean ± standard deviation over seeds."]
-    parts += [tables.returns(summary, "sampled"), "By the likeliest actions:"]
-    parts += [tables.returns(summary, "greedy"), _picture("curves", pictures)]
+    parts += ["## Returns", _drawn(summary), tables.returns(summary, "sampled")]
+    if summary["equal_updates"]:
+        parts += [_EQUAL, tables.equal_updates(summary)]
+    parts += ["By the likeliest actions:", tables.returns(summary, "greedy"), _picture("curves", pictures)]
     parts += [*_aggregates(summary, pictures), "## Compute", _COMPUTE, tables.compute(summary)]
     if "compute" in pictures:
         parts.append(_picture("compute", pictures))
@@ -75,7 +85,7 @@ def _aggregates(summary: dict[str, Any], pictures: dict[str, str]) -> list[str]:
         "## Normalised scores",
         "0 is a random policy and 1 an online agent. The interquartile mean (IQM) is over environments "
         f"({environments}) and the seeds that are finished in all of them; intervals are "
-        "of a stratified bootstrap over seeds (rliable). A single seed has no interval.",
+        f"of a stratified bootstrap over seeds (rliable). A single seed has no interval.{_few(summary)}",
         tables.aggregates(summary),
         _picture("profile", pictures),
     ]
@@ -88,10 +98,32 @@ def _aggregates(summary: dict[str, Any], pictures: dict[str, str]) -> list[str]:
     return parts
 
 
+def _drawn(summary: dict[str, Any]) -> str:
+    text = "By drawn actions: mean ± standard deviation over seeds."
+    if "CQL" in summary["methods"]:
+        text += " CQL has no policy to draw from, and takes its best action."
+    if summary["paper_note"]:
+        text += f" The paper's figures are {summary['paper_note']}."
+    return text
+
+
+def _few(summary: dict[str, Any]) -> str:
+    environments = len(summary["aggregated_environments"])
+    few = any(one["seeds"] * environments < _FEW_RUNS for one in summary["aggregates"])
+    return f" Of fewer than {_FEW_RUNS} runs, the IQM is the plain mean." if few else ""
+
+
 def _state(summary: dict[str, Any]) -> str:
     done = sum(len(cell["seeds"]) for cell in summary["cells"])
     text = f"{done} of {done + len(summary['missing'])} runs are finished."
-    return text + (" Those that are not are listed at the end." if summary["missing"] else "")
+    if summary["missing"]:
+        text += " Those that are not are listed at the end."
+    if departed := summary["departed"]:
+        text += (
+            f" {len(departed)} of them had other settings than the experiment's file has now (the first: "
+            f"{departed[0]})."
+        )
+    return text
 
 
 def _picture(name: str, pictures: dict[str, str]) -> str:

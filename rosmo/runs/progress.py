@@ -65,8 +65,8 @@ class _Lines:
         self._printed = now
         rate = (self._done - self._before) / max(now - self._started, 1e-9)
         parts = [f"{self._label}: {self._done:,}/{self._total:,} {self._unit}"]
-        if rate:
-            parts.append(f"{rate:,.1f}/s, {(self._total - self._done) / rate:,.0f} s left")
+        if rate > 0:
+            parts.append(f"{rate:,.1f}/s, {tqdm.format_interval((self._total - self._done) / rate)} left")
         print(", ".join([*parts, *filter(None, [note])]), file=sys.stderr, flush=True)
 
     def close(self) -> None:

@@ -60,6 +60,12 @@ GREEDY = """\
 | ROSMO | 1.500 ± 0.500 | 951.00 ± 50.00 |
 | MZU | 1.500 ± 0.250 | 501.00 ± 141.42 |
 """
+EQUAL = """\
+| method | catch, 2,000 updates | cartpole, 2,000 updates |
+| --- | ---: | ---: |
+| ROSMO | 2.000 ± 0.000 | 2.000 ± 0.000 |
+| MZU | 0.500 ± 0.250 | 500.00 ± 141.42 |
+"""
 MISSING = """\
 | method | environment | seeds |
 | --- | --- | --- |
@@ -103,9 +109,11 @@ def numbers(reported) -> dict:
 
 def test_the_tables_are_these(reported):
     text = (reported / "report.md").read_text()
-    for table in (RETURNS, GREEDY, MISSING):
+    for table in (RETURNS, EQUAL, GREEDY, MISSING):
         assert f"\n\n{table}" in text
     assert "11 of 12 runs are finished" in text
+    assert "other settings" not in text
+    assert "plain mean" not in text
 
 
 def test_every_picture_is_small_and_in_the_report(reported):
@@ -171,8 +179,20 @@ def test_one_seed_of_one_environment_makes_a_report_without_intervals(tmp_path):
     text = write(gather(experiment, tmp_path / "runs"), tmp_path / "docs").read_text()
     assert "| ROSMO | 0 | 1.000 | 1 × 15,000 |\n| ROSMO | 0.5 | — | — |" in text
     assert "| ROSMO | 0 | 1.000 | — | 1 |\n| ROSMO | 0.5 | — | — | — |" in text
-    assert "A single seed has no interval" in text
+    assert "A single seed has no interval. Of fewer than 4 runs, the IQM is the plain mean." in text
     assert "P(row > column)" not in text
+
+
+def test_a_run_of_other_settings_is_named(tmp_path):
+    (tmp_path / "one.toml").write_text(WITH_SETTINGS)
+    runs = tmp_path / "runs"
+    finish(begin(runs, next(experiments.load(str(tmp_path / "one.toml")).cells())), 15_000, 1.0)
+    (tmp_path / "one.toml").write_text(WITH_SETTINGS.replace("noise = 0.0", "noise = 0.1"))
+    results = gather(experiments.load(str(tmp_path / "one.toml")), runs)
+    text = write(results, tmp_path / "docs").read_text()
+    assert (
+        "1 of them had other settings than the experiment's file has now (the first: rosmo-catch-0/" in text
+    )
 
 
 def test_without_reference_scores_there_are_returns_alone(tmp_path, monkeypatch):
