@@ -24,9 +24,9 @@ class CQL:
     """Learns Q-values that are held down where the data set took no action.
 
     Q(o, a) is the reward head of g(h(o), a), trained as a categorical on double Q-learning targets, and the
-    penalty α(log Σₐ exp Q(s, a) − Q(s, a_data)) works on its mean. The prediction network stays untrained.
-    α and the single reward of a target are those of the published code, which has quantiles in place of the
-    categorical.
+    penalty α(log Σₐ exp Q(s, a) − Q(s, a_data)) works on the number that the codec makes of it. The
+    prediction network stays untrained. α and the single reward of a target are those of the published code,
+    which has quantiles in place of the categorical.
 
     Args:
         model: builds the model from a key, with one codec for rewards and values.

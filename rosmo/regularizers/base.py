@@ -18,14 +18,14 @@ registry = Registry("regularizer", requires=("positions",))
 
 
 class Positions(eqx.Module):
-    """What the loss knows of each position of a window; only the first two carry gradients."""
+    """What the loss knows of each position of a window; at most the first two carry gradients."""
 
     policy_logits: Float[Array, "*batch actions"]  # online network
     value: Float[Array, "*batch"]  # online network
-    prior_logits: Float[Array, "*batch actions"]  # target network
-    prior_value: Float[Array, "*batch"]  # target network
+    prior_logits: Float[Array, "*batch actions"]  # the policy that is improved: that of the target network
+    prior_value: Float[Array, "*batch"]  # its value
     action: Integer[Array, "*batch"]  # data set
-    advantage: Float[Array, "*batch"]  # of that action, by the target model's look-ahead
+    advantage: Float[Array, "*batch"]  # of that action: by the target model's look-ahead, or by a critic
     mask: Bool[Array, "*batch"]  # where the action is real
 
 
