@@ -401,6 +401,7 @@ def test_behavior_is_crr_with_the_advantage_of_a_model(weighting, regularizer):
     """Where the look-ahead r + γv(s′) − v(s) equals Q(s, a) − E Q(s, ·), so do the policy gradients.
 
     The reward of the model is the Q of the critic, the next value is 0, and v(s) is what the critic expects.
+    One network is online and target: the one judges by the target network, and the other by the online one.
     """
     rng = np.random.default_rng(0)
     states, codec = 7, Codec(9)
