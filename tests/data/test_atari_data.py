@@ -1,5 +1,6 @@
 """RL Unplugged's layout: its own builder and tfds.load against the reader and the store of this library."""
 
+import dataclasses
 import importlib.util
 import pickle
 
@@ -145,10 +146,25 @@ def test_rewards_are_clipped_and_the_closing_step_is_cleared(episodes):
     assert frames.discount[-3:].tolist() == [1, 0, 0]
     assert (frames.action[-1], frames.reward[-1]) == (0, 0)
     np.testing.assert_array_equal(frames.observation, game.observation[..., -1])
+    assert frames.observation.base is None  # it does not keep the stacks that it was taken from
     with pytest.raises(ValueError, match=r"frames of bytes .* got float32 of the shape \[3\]"):
         single_frames(
             type(game)(**(vars(game) | {"observation": np.zeros((len(game.action), 3), np.float32)}))
         )
+
+
+def test_planes_that_are_no_frames_are_refused(episodes, tmp_path, capsys):
+    game = episodes[0][0]
+    for observation in (game.observation[..., ::-1], game.observation[..., :2]):  # the newest first; too few
+        with pytest.raises(ValueError, match=r"are neither single frames nor stacks of the last 4"):
+            single_frames(dataclasses.replace(game, observation=observation))
+    planes = np.random.default_rng(0).integers(0, 2, (len(game.action), 10, 10, 4)).astype(np.uint8)
+    rlds.write(
+        tmp_path / "rlds", [dataclasses.replace(game, observation=planes)], name="minatar", metadata={}
+    )
+    assert cli.main(["data", "convert", str(tmp_path / "rlds"), str(tmp_path / "store")]) == 1
+    assert "observations of the shape [10, 10, 4] are neither" in capsys.readouterr().err
+    assert not (tmp_path / "store").exists()
 
 
 def test_mistakes_are_one_sentence_and_lose_nothing(tmp_path, capsys):
