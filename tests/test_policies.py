@@ -78,7 +78,7 @@ def test_a_game_of_ones_own_is_treated_as_those_of_the_benchmark_are(short_pong,
         assert rlds.read(tmp_path / name).observation.shape[1:] == (84, 84, 1)
     settings = rlds.read_metadata(tmp_path / "b")
     assert (settings["hidden"], settings["observation_scale"]) == ("[64]", 1 / 255)  # a DQN fit for screens
-    with pytest.raises(FileNotFoundError, match="there is no data of short_pong in .*: convert a data set"):
+    with pytest.raises(FileNotFoundError, match=r"there is no data of short_pong in .*: convert a data set"):
         load_or_collect(short_pong, data=None, root=tmp_path)
 
 

@@ -1,6 +1,7 @@
 """Frames of a large data set in one directory, every frame once, for windows to be read at random.
 
-    store.json     what is there: numbers of steps and episodes, the frames' shape, where the data is from
+    store.json     what is there: numbers of steps and episodes, the frames' shape, where the data is from,
+                   and the checksums of the tables
     frames.zst     all frames in order, compressed sixteen at a time
     offsets.bin    where each of those chunks begins, and where the last ends (int64)
     steps.bin      what else a step holds, a record for each
