@@ -9,12 +9,19 @@ was cut off has none: `is_terminal` is then False throughout.
 """
 
 import dataclasses
+import re
 
 import numpy as np
 
 from rosmo.types import Trajectory
 
 STACK = 4  # frames in an observation
+
+
+def environment_of(name: str) -> str | None:
+    """Returns the environment of a data set of RL Unplugged by TFDS's name of it, as rlu_atari/Pong_run_1."""
+    found = re.match(r"rlu_atari\w*/(\w+)_run_\d", name)
+    return f"atari/{found[1]}" if found else None
 
 
 def as_recorded(episode: Trajectory) -> Trajectory:

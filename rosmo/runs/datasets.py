@@ -115,6 +115,7 @@ def load_or_collect(
     if data is None and not (directory.exists() and any(directory.iterdir())):
         _refuse_atari(environment, directory)
         collect_to(directory, environment, noise=noise, seed=seed)
+    _refuse_frames(environment, directory)
     return rlds.read(directory, fraction=fraction, seed=seed)
 
 
@@ -124,6 +125,16 @@ def _refuse_atari(environment: str, directory: Path) -> None:
         raise FileNotFoundError(
             f"there is no data of {environment} in {directory}: convert a data set to there by rosmo data "
             "convert, or name one by -p \"data = 'PATH'\""
+        )
+
+
+def _refuse_frames(environment: str, directory: Path) -> None:
+    """Refuses data that is to be converted first, before all of it is decoded."""
+    shape = rlds.observation_shape(directory)
+    if shape[-1:] == (1,) and envs.is_atari(environment):
+        raise ValueError(
+            f"{directory} has single frames, {list(shape)}, and agents of {environment} see stacks of them: "
+            f"convert first, by rosmo data convert {directory} TARGET, and train with -p \"data = 'TARGET'\""
         )
 
 

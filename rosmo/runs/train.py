@@ -101,11 +101,15 @@ class Training:
         stored = isinstance(steps, FrameStore)
         found = steps.observation_shape if stored else steps.observation.shape[1:]
         if found != shape:
-            convert = "convert its frames first, by rosmo data convert"
-            advice = convert if found == (*shape[:-1], 1) else "train on data of the same environment"
             raise ValueError(
                 f"the data set's observations have the shape {list(found)}, those of {self.environment!r} "
-                f"{list(shape)}: {advice}"
+                f"{list(shape)}: train on data of the same environment"
+            )
+        recorded = steps.info["metadata"].get("environment") if stored else None
+        if recorded not in (None, self.environment):
+            raise ValueError(
+                f"the store {steps.path} has data of {recorded!r}, and the environment is "
+                f"{self.environment!r}: choose either, or correct what its store.json says"
             )
         settings = {"window": agent.window, "num_actions": actions}
         StoreSampler(steps, **settings) if stored else checked_steps(steps, **settings)
