@@ -106,11 +106,10 @@ class Training:
                 f"the data set's observations have the shape {list(found)}, those of {self.environment!r} "
                 f"{list(shape)}: train on data of the same environment"
             )
-        recorded = steps.info["metadata"].get("environment") if stored else None
-        if recorded not in (None, self.environment):
+        if stored and steps.environment not in (None, self.environment):
             raise ValueError(
-                f"the store {steps.path} has data of {recorded!r}, and the environment is "
-                f"{self.environment!r}: choose either, or correct what its store.json says"
+                f"the store {steps.path} has data of {steps.environment!r}, and the environment is "
+                f"{self.environment!r}: train on data of its own, or correct what store.json says"
             )
         settings = {"window": agent.window, "num_actions": actions}
         StoreSampler(steps, **settings) if stored else checked_steps(steps, **settings)

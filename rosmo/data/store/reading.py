@@ -62,6 +62,11 @@ class FrameStore:
         return (*self._frame, self.stack)
 
     @property
+    def environment(self) -> str | None:
+        """Where the data was recorded, if its source said so."""
+        return self.info["metadata"].get("environment")
+
+    @property
     def checksum(self) -> str:
         """A short text that other data would not have."""
         crc = int(self.info["crc32"], 16)
@@ -116,7 +121,7 @@ class FrameStore:
     def _map(self, name: str, dtype: np.dtype, count: int) -> np.ndarray:
         path = self.path / name
         whole = path.is_file() and path.stat().st_size == count * dtype.itemsize
-        if whole and zlib.crc32(table := np.memmap(path, dtype, "r")) == self.info["tables"].get(name):
+        if whole and zlib.crc32((table := np.memmap(path, dtype, "r")).data) == self.info["tables"].get(name):
             return table
         raise ValueError(f"{path} is missing, cut short or damaged: convert the data again")
 

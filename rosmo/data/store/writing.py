@@ -103,7 +103,7 @@ class _Writer:
         np.array(self._offsets, INDEX).tofile(self._directory / "offsets.bin")
         np.array(self.first, INDEX).tofile(self._directory / "episodes.bin")
         self._step_file.flush()
-        tables = {name: zlib.crc32(np.memmap(self._directory / name, np.uint8, "r")) for name in TABLES}
+        tables = {name: zlib.crc32(np.memmap(self._directory / name, np.uint8, "r").data) for name in TABLES}
         numbers = {"steps": self._steps, "episodes": len(self.first), "num_actions": self._num_actions}
         shape = {"frame": list(self._shape or ()), "bytes": self._offsets[-1], "crc32": f"{self._crc:08x}"}
         info = {"version": VERSION, "chunk": CHUNK, **numbers, **shape, "tables": tables, **about}
