@@ -3,9 +3,9 @@
     ./dev python -m benchmarks.loader [--steps 1000000] [--rounds 3] [--batch 512]
 
 Real frames of three games are recorded once, and written in the layout of RL Unplugged (PNG frames, a record
-for each episode) and, over and over until there are enough, as a store. Rounds alternate between the ways of
-reading. Before each, the store's frames are dropped from the page cache. Memory is that of a process of its
-own that reads from the store alone.
+for each episode) and, over and over until there are enough, as a store. The one is converted to the other
+once. Rounds alternate between the ways of reading. Before each, the store's frames are dropped from the page
+cache. Memory is that of a process of its own that reads from the store alone.
 """
 
 import argparse
@@ -25,7 +25,7 @@ import tensorflow_datasets as tfds
 from tensorflow_datasets.rl_unplugged import atari_utils
 
 from rosmo.collect import record
-from rosmo.data import FrameStore, StoreSampler, write_store
+from rosmo.data import FrameStore, StoreSampler, rlds, write_store
 from rosmo.data.atari import STACK, single_frames
 from rosmo.types import Trajectory
 
@@ -52,6 +52,7 @@ def run(directory: Path, args: argparse.Namespace) -> None:
     episodes = [single_frames(e) for game in GAMES for e in record(game, "random", episodes=2, seed=1)]
     recorded = sum(len(e.action) for e in episodes)
     write_rlds(directory / "rlds", episodes)
+    print_conversion(directory / "rlds", directory / "converted")
     repeats = -(-args.steps // recorded)
     write_store(
         directory / "store",
@@ -86,6 +87,15 @@ def run(directory: Path, args: argparse.Namespace) -> None:
         print(f"store against {name}: {wall:,.0f}×, {cpu:,.0f}× by CPU time")
     for batch in (64, args.batch):
         print_memory(store.path, batch)
+
+
+def print_conversion(source: Path, target: Path) -> None:
+    """Frames a second of `rosmo data convert`, which decodes one PNG after the other."""
+    start, cpu = time.perf_counter(), time.process_time()
+    write_store(target, {"train": map(single_frames, rlds.read_episodes(source))}, stack=STACK, metadata={})
+    elapsed, cpu = time.perf_counter() - start, time.process_time() - cpu
+    frames = FrameStore(target).info["steps"]
+    print(f"conversion: {frames / elapsed:,.0f} frames/s, {frames / cpu:,.0f} per second of CPU time")
 
 
 def print_memory(store: Path, batch: int) -> None:

@@ -93,8 +93,8 @@ def collect(
         on_episode: called after each episode with the number done, the total and the episode's return.
         keep: makes what is recorded of an episode that the agent has learned from.
     """
-    default = _ATARI if environment.startswith("atari/") else DQNSettings()
-    settings = settings or SETTINGS.get(environment, default)
+    settings = settings or SETTINGS.get(environment)
+    settings = settings or (_ATARI if envs.is_atari(environment) else DQNSettings())
     if episodes is not None:
         settings = dataclasses.replace(settings, episodes=episodes)
     env = envs.make(environment, seed=seed, noise=noise)

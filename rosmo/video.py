@@ -18,7 +18,10 @@ def refuse_unknown(path: Path) -> None:
 
 
 def write_video(path: Path, screens: Iterable[Screen]) -> int:
-    """Writes screens as they come, holding few of them; returns how many there were."""
+    """Writes screens, and returns how many there were.
+
+    An MP4 is written as they come. Of a GIF all are held until its end, in a byte a pixel.
+    """
     refuse_unknown(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     count = 0
@@ -51,6 +54,8 @@ def _write_mp4(path: Path, screens: Iterable[Screen]) -> None:
         if writer is None:
             code = cv2.VideoWriter.fourcc(*"mp4v")
             writer = cv2.VideoWriter(str(path), code, _RATE, (screen.shape[1], screen.shape[0]))
+            if not writer.isOpened():  # it would drop every screen without a word
+                raise OSError(f"OpenCV cannot write {path}: choose a place that can be written to, or a .gif")
         writer.write(np.ascontiguousarray(screen[..., ::-1]))  # blue first
     if writer is not None:
         writer.release()

@@ -13,7 +13,7 @@ import PIL.Image
 import rosmo
 from rosmo import Trajectory, envs
 
-GAME, RUN = "Breakout", "rlu_atari_checkpoints_ordered/Breakout_run_1"
+RUN, WHOLE = "rlu_atari_checkpoints_ordered/Breakout_run_1", "rlu_atari/Breakout_run_1"
 
 
 def play(seed, *, max_frames=400, game="breakout"):
@@ -45,17 +45,18 @@ def png(frame):
 
 
 # Writes the raw files that the builder downloads, as RL Unplugged has them: at a termination the last
-# discount alone is 0, and the last action means nothing. Then runs the builder and the unmodified tfds.load,
-# and at last converts what tfds.load gives.
+# discount alone is 0, and the last action means nothing. Then runs both builders and the unmodified
+# tfds.load, and at last converts what tfds.load gives. The files of rlu_atari are read one after the other,
+# which its builder leaves to Apache Beam, and written as two shards.
 BUILD = """
-import json, pickle, sys
+import itertools, json, pickle, sys
 import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
-from tensorflow_datasets.rl_unplugged import rlu_atari_checkpoints_ordered as rlu
+from tensorflow_datasets.rl_unplugged import rlu_atari, rlu_atari_checkpoints_ordered
 
-directory, name = sys.argv[1:]
-game = name.split("/")[1].split("_run_")[0]
+directory, ordered, whole = sys.argv[1:]
+game = ordered.split("/")[1].split("_run_")[0]
 with open(f"{directory}/raw.pickle", "rb") as file:
     checkpoints = pickle.load(file)
 
@@ -75,21 +76,33 @@ for i, episodes in enumerate(checkpoints):
             features = tf.train.Features(feature={key: feature(value) for key, value in episode.items()})
             writer.write(tf.train.Example(features=features).SerializeToString())
 
-rlu.RluAtariCheckpointsOrdered._INPUT_FILE_PREFIX = prefix
-rlu.RluAtariCheckpointsOrdered._SHARDS = len(checkpoints)
-tfds.builder(name, data_dir=f"{directory}/tfds").download_and_prepare()
+for builder in (rlu_atari.RluAtari, rlu_atari_checkpoints_ordered.RluAtariCheckpointsOrdered):
+    builder._INPUT_FILE_PREFIX = prefix
+    builder._SHARDS = len(checkpoints)
+rlu_atari.RluAtari._generate_examples = lambda self, paths: itertools.chain.from_iterable(
+    map(self.generate_examples_one_file, paths["file_paths"])
+)
+tfds.builder(ordered, data_dir=f"{directory}/tfds").download_and_prepare()
+two = tfds.download.DownloadConfig(num_shards=2)
+tfds.builder(whole, data_dir=f"{directory}/tfds").download_and_prepare(download_config=two)
 
-for i in range(len(checkpoints)):
-    dataset = tfds.load(name, data_dir=f"{directory}/tfds", split=f"checkpoint_{i:02d}")
-    for j, episode in enumerate(tfds.as_numpy(dataset)):
-        steps = list(episode["steps"])
-        np.savez(f"{directory}/loaded-{i}-{j}.npz", **{k: np.stack([s[k] for s in steps]) for k in steps[0]})
+in_order = tfds.ReadConfig(interleave_cycle_length=1)
+for name, splits in ((ordered, [f"checkpoint_{i:02d}" for i in range(len(checkpoints))]), (whole, ["train"])):
+    for split in splits:
+        dataset = tfds.load(name, data_dir=f"{directory}/tfds", split=split, read_config=in_order)
+        for i, episode in enumerate(tfds.as_numpy(dataset)):
+            steps = list(episode["steps"])
+            columns = {key: np.stack([step[key] for step in steps]) for key in steps[0]}
+            np.savez(f"{directory}/loaded-{split}-{i}.npz", **columns)
 alone = "rosmo" not in sys.modules
 
 from rosmo import cli
 
-code = cli.main(["data", "convert", f"tfds:{name}", f"{directory}/store", "--data-dir", f"{directory}/tfds"])
-print(json.dumps([alone, code]))
+def convert(name, *more):
+    target = f"{directory}/store-{name.split('/')[0]}"
+    return cli.main(["data", "convert", f"tfds:{name}", target, "--data-dir", f"{directory}/tfds", *more])
+
+print(json.dumps([alone, convert(ordered), convert(whole), convert(whole, "--split", "none", "--overwrite")]))
 """
 
 

@@ -39,11 +39,10 @@ def test_a_training_takes_a_store_and_refuses_what_does_not_fit(data, tmp_path):
     assert isinstance(store, FrameStore)
     assert store.num_starts == 50
     training.rehearse(training.learner(agent), store)
-    frames = load_or_collect("atari/Pong", data=str(data / "rlds"), root=tmp_path)
     with pytest.raises(
-        ValueError, match=r"\[84, 84, 1\].*\[84, 84, 4\]: convert its frames first, by rosmo data conv"
+        ValueError, match=r"single frames, \[84, 84, 1\], .* convert first, by rosmo data con"
     ):
-        training.check(agent, frames)
+        load_or_collect("atari/Pong", data=str(data / "rlds"), root=tmp_path)
     small = [single_frames(atari.play(0, max_frames=40))]
     small[0] = type(small[0])(**(vars(small[0]) | {"observation": small[0].observation[:, :50]}))
     write_store(tmp_path / "small", {"train": small}, stack=4, metadata={})
@@ -54,6 +53,12 @@ def test_a_training_takes_a_store_and_refuses_what_does_not_fit(data, tmp_path):
     actions = configs.load(["atari/bc", "atari/breakout"], bind[:-2])  # four actions, Pong has six
     with pytest.raises(ValueError, match="has an action outside 0…3: it has 6 actions"):
         actions.check(agent, store)
+    games = {"train": map(single_frames, [atari.play(0, max_frames=40)])}
+    write_store(tmp_path / "other", games, stack=4, metadata={"environment": "atari/Breakout"})
+    with pytest.raises(
+        ValueError, match=r"other has data of 'atari/Breakout', .* environment is 'atari/Pong'"
+    ):
+        training.check(agent, FrameStore(tmp_path / "other"))
 
 
 def test_atari_without_data_says_how_to_get_some(tmp_path, capsys, monkeypatch):

@@ -6,6 +6,7 @@ import pytest
 
 from rosmo import Learner
 from rosmo.data import HostSampler, window_sampler
+from rosmo.runs.train import Training, _advancer
 from tests.test_learner import KEY, assert_close, make_agent, quick_adamw
 from tests.windows import ACTIONS, random_steps
 
@@ -46,6 +47,21 @@ def test_a_learner_trains_alike_on_either(steps):
     for batch in sampler.batches(keys_of_step, 0, 4):
         host, _ = learner.update(host, batch)
     assert_close(host, device, atol=1e-6)
+
+
+def test_keys_are_traced_once_however_many_rows_are_logged(steps, monkeypatch):
+    agent = make_agent()
+    learner = Learner(agent, quick_adamw(), batch_size=8, cache_targets=False)
+    traces, draw = [], learner.draw_keys
+    learner.draw_keys = lambda key, step: traces.append(step) or draw(key, step)
+    monkeypatch.setattr(Training, "spaces", lambda self: ((), ACTIONS))
+    training = Training("catch", make_agent, device_bytes=0)
+    advance = _advancer(training, agent, learner, steps)
+    state = learner.init(KEY)
+    for _ in range(3):
+        state, metrics = advance(state, 2)
+        assert metrics["loss"].shape == (2,)
+    assert len(traces) == 1
 
 
 def test_bad_steps_are_refused_as_on_the_device(steps):

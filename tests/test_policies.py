@@ -6,7 +6,7 @@ import pytest
 from rosmo import cli, envs, policies
 from rosmo.collect import record
 from rosmo.data import rlds
-from rosmo.runs.datasets import collect_to
+from rosmo.runs.datasets import collect_to, load_or_collect
 
 pytest.importorskip("ale_py")
 
@@ -36,13 +36,20 @@ def test_the_paddle_goes_where_the_ball_arrives(before, now, action):
     assert policies.follow(np.full((84, 84, 4), 87, np.uint8)) == 0  # nothing to be seen
 
 
-def test_recorded_episodes_are_the_same_for_the_same_seed():
+@pytest.fixture
+def short_pong():
+    """A game that its user has registered, under a name that says nothing of Atari."""
+    envs.register("short_pong")(lambda seed: envs.Atari("pong", seed, max_frames=60))
+    yield "short_pong"
+    del envs.registry._parts["short_pong"]
+
+
+def test_recorded_episodes_are_the_same_for_the_same_seed(short_pong):
     policies.register("up_and_down")(lambda num_actions, rng: lambda observation: int(2 + rng.integers(2)))
     try:
-        envs.register("atari_short")(lambda seed: envs.Atari("pong", seed, max_frames=60))
-        first, again = (list(record("atari_short", "up_and_down", episodes=2, seed=7)) for _ in range(2))
+        first, again = (list(record("short_pong", "up_and_down", episodes=2, seed=7)) for _ in range(2))
     finally:
-        del policies.registry._parts["up_and_down"], envs.registry._parts["atari_short"]
+        del policies.registry._parts["up_and_down"]
     for one, other in zip(first, again, strict=True):
         np.testing.assert_array_equal(one.observation, other.observation)
         np.testing.assert_array_equal(one.action, other.action)
@@ -60,6 +67,19 @@ def test_a_policy_is_recorded_from_the_command_line(tmp_path, capsys):
     assert rlds.read_metadata(tmp_path / "d")["policy"] == "random"
     assert cli.main(["collect", "catch", "--policy", "randon", "--episodes", "1", "--out", "x"]) == 1
     assert "there is no policy 'randon'. Did you mean 'random'?" in capsys.readouterr().err
+
+
+def test_a_game_of_ones_own_is_treated_as_those_of_the_benchmark_are(short_pong, tmp_path, capsys):
+    arguments = ["collect", short_pong, "--episodes", "1", "--out"]
+    assert cli.main([*arguments, str(tmp_path / "a"), "--policy", "random", "--noise", "0.1"]) == 0
+    assert cli.main([*arguments, str(tmp_path / "b")]) == 0
+    assert capsys.readouterr().out.count("of clipped rewards") == 2
+    for name in ("a", "b"):
+        assert rlds.read(tmp_path / name).observation.shape[1:] == (84, 84, 1)
+    settings = rlds.read_metadata(tmp_path / "b")
+    assert (settings["hidden"], settings["observation_scale"]) == ("[64]", 1 / 255)  # a DQN fit for screens
+    with pytest.raises(FileNotFoundError, match=r"there is no data of short_pong in .*: convert a data set"):
+        load_or_collect(short_pong, data=None, root=tmp_path)
 
 
 @pytest.mark.slow

@@ -50,6 +50,13 @@ def test_an_mp4_has_every_screen(tmp_path):
     assert not film.read()[0]
 
 
+def test_an_mp4_that_cannot_be_written_is_refused(tmp_path):
+    pytest.importorskip("cv2")
+    (tmp_path / "a.mp4").mkdir()
+    with pytest.raises(OSError, match=r"OpenCV cannot write .*a.mp4: choose a place"):
+        write_video(tmp_path / "a.mp4", screens(2))
+
+
 def test_other_files_and_environments_without_screens_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"a \.gif or an \.mp4, and not 'a.avi'"):
         write_video(tmp_path / "a.avi", screens(1))

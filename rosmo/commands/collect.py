@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from rosmo import envs
 from rosmo.data import rlds
 from rosmo.runs.datasets import collect_to, default_directory, record_to
 
@@ -40,4 +41,6 @@ def run(args: argparse.Namespace) -> None:
     rewards = [episode.reward[:-1] for episode in rlds.read_episodes(directory)]
     transitions = sum(map(len, rewards))
     mean = float(sum(reward.sum() for reward in rewards) / len(rewards))
-    print(f"{directory}: {len(rewards):,} episodes, {transitions:,} transitions, mean return {mean:.2f}")
+    counts = f"{len(rewards):,} episodes, {transitions:,} transitions"
+    clipped = " of clipped rewards" if envs.is_atari(args.environment) else ""
+    print(f"{directory}: {counts}, mean return {mean:.2f}{clipped}")

@@ -3,10 +3,11 @@
 import argparse
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from rosmo.data import rlds, tfds_load
-from rosmo.data.atari import STACK, single_frames
-from rosmo.data.store import FrameStore, write_store
+from rosmo.data.atari import STACK, environment_of, single_frames
+from rosmo.data.store import FrameStore, import_zstandard, write_store
 from rosmo.runs.progress import Progress, show
 from rosmo.types import Trajectory
 
@@ -31,25 +32,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Converts a data set."""
-    rlds.refuse_existing(args.target, args.overwrite)
+    target = args.target.expanduser()
+    rlds.refuse_existing(target, args.overwrite)
+    import_zstandard()
+    rlds.choose_episodes(1, args.fraction, args.seed)  # refuses a share that is none, before a download
     if args.source.startswith(_TFDS):
         name, reader, where = args.source.removeprefix(_TFDS), tfds_load, {"data_dir": args.data_dir}
+    elif args.data_dir:
+        raise ValueError(f"--data-dir goes with {_TFDS}NAME: leave it out, as {args.source} is a directory")
     else:
         name, reader, where = args.source, rlds, {}
-    splits = args.split or reader.split_names(name, **where)
+    info = reader.info(name, **where)
+    splits = args.split or [split for split in info.splits if info.splits[split].num_examples]
     choice = {"fraction": args.fraction, "seed": args.seed, **where}
     progress = show(len(splits), f"converting {args.source}", unit="splits")
     try:
         episodes = {
             split: _counted(reader.read_episodes(name, split=split, **choice), progress) for split in splits
         }
-        about = {"source": str(args.source), "fraction": args.fraction, "seed": args.seed}
-        write_store(args.target, episodes, stack=STACK, metadata=about, overwrite=args.overwrite)
+        write_store(target, episodes, stack=STACK, metadata=_about(info, args), overwrite=args.overwrite)
     finally:
         progress.close()
-    store = FrameStore(args.target)
-    size = sum(path.stat().st_size for path in args.target.iterdir())
-    print(f"{args.target}: {store.checksum}, {size / 1e6:,.1f} MB ({size / store.info['steps']:.0f} a frame)")
+    store = FrameStore(target)
+    size = sum(path.stat().st_size for path in target.iterdir())
+    print(f"{target}: {store.checksum}, {size / 1e6:,.1f} MB ({size / store.info['steps']:.0f} a frame)")
+
+
+def _about(info: Any, args: argparse.Namespace) -> dict[str, Any]:
+    """Returns the metadata of a store: that of its source, the game if known, and what was converted."""
+    environment = environment_of(info.full_name)
+    game = {"environment": environment} if environment else {}
+    choice = {"source": args.source, "data_fraction": args.fraction, "data_seed": args.seed}
+    return {**game, **(info.metadata or {}), **choice}
 
 
 def _counted(episodes: Iterable[Trajectory], progress: Progress) -> Iterator[Trajectory]:

@@ -5,22 +5,22 @@ from typing import Any
 
 import numpy as np
 
-from rosmo.data.rlds.episodes import DTYPES, choose_episodes, completed
+from rosmo.data.rlds.episodes import DTYPES, Columns, choose_episodes, completed
 from rosmo.data.rlds.features import import_tfds
 from rosmo.types import Trajectory
 
 _TOGETHER = 1024  # steps that are taken from TensorFlow at a time
 
 
-def split_names(name: str, data_dir: str | None = None) -> list[str]:
-    """Returns the splits of a data set of TFDS, such as "rlu_atari_checkpoints_ordered/Pong_run_1"."""
-    return list(_load(name, None, data_dir)[1].splits)
+def info(name: str, data_dir: str | None = None) -> Any:
+    """Returns what TFDS knows of a data set, such as "rlu_atari_checkpoints_ordered/Pong_run_1"."""
+    return _load(name, None, data_dir)[1]
 
 
 def read_episodes(
     name: str, *, split: str, fraction: float = 1.0, seed: int = 0, data_dir: str | None = None
 ) -> Iterator[Trajectory]:
-    """Reads episodes `[L+1]` in order.
+    """Reads episodes `[L+1]` in order; what was asked for is checked at once.
 
     Args:
         name: of the data set, as in `tfds.load`.
@@ -29,16 +29,25 @@ def read_episodes(
         seed: chooses the episodes.
         data_dir: where TFDS keeps its data sets, if not in its usual place.
     """
-    dataset, info = _load(name, split, data_dir)
-    keep = set(choose_episodes(info.splits[split].num_examples, fraction, seed).tolist())
-    for index, episode in enumerate(dataset):
-        if index not in keep:
-            continue
-        parts = list(episode["steps"].batch(_TOGETHER).as_numpy_iterator())
-        fields = [field for field in ("observation", *DTYPES) if parts and field in parts[0]]
-        columns = {field: np.concatenate([part[field] for part in parts]) for field in fields}
-        if columns:
-            yield Trajectory(**completed({f: x.astype(DTYPES.get(f, x.dtype)) for f, x in columns.items()}))
+    dataset, about = _load(name, split, data_dir)
+    keep = set(choose_episodes(about.splits[split].num_examples, fraction, seed).tolist())
+
+    def episodes() -> Iterator[Trajectory]:
+        for index, episode in enumerate(dataset):
+            if index in keep and (columns := _columns(episode)):
+                yield Trajectory(**columns)
+
+    return episodes()
+
+
+def _columns(episode: Any) -> Columns:
+    """Takes the steps of an episode from TensorFlow."""
+    parts = list(episode["steps"].batch(_TOGETHER).as_numpy_iterator())
+    if not parts:
+        return {}
+    fields = [field for field in ("observation", *DTYPES) if field in parts[0]]
+    columns = {field: np.concatenate([part[field] for part in parts]) for field in fields}
+    return completed({f: x.astype(DTYPES.get(f, x.dtype)) for f, x in columns.items()})
 
 
 def _load(name: str, split: str | None, data_dir: str | None) -> tuple[Any, Any]:

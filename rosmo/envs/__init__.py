@@ -5,7 +5,7 @@ try:
 except ImportError as error:
     raise ImportError('environments need dm_env: pip install "rosmo[run]"') from error
 
-from rosmo.envs.atari import Atari
+from rosmo.envs.atari import Atari, is_atari
 from rosmo.envs.base import Reference, make, normalised_or_none, normalised_score, references, registry
 from rosmo.envs.bsuite import cartpole, catch, mountain_car
 from rosmo.envs.minatar import MinAtar
@@ -24,6 +24,7 @@ __all__ = [
     "cartpole",
     "catch",
     "get",
+    "is_atari",
     "make",
     "mountain_car",
     "names",

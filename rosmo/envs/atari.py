@@ -17,10 +17,10 @@ import numpy as np
 from dm_env import specs
 from jaxtyping import UInt8
 
+from rosmo.data.atari import STACK
 from rosmo.envs.base import Reference, references, registry
 
 SIZE = 84  # height and width of an observation
-STACK = 4  # frames in an observation
 _SKIP = 4
 _STICKY = 0.25
 _MAX_FRAMES = 27_000 * _SKIP
@@ -87,6 +87,11 @@ class Atari(dm_env.Environment):
         frame = self._cv2.resize(screen, (SIZE, SIZE), interpolation=self._cv2.INTER_AREA)
         self._stack = np.concatenate([self._stack[..., 1:], frame[..., None]], axis=-1)
         return self._stack
+
+
+def is_atari(name: str) -> bool:
+    """Whether a registered environment is an Atari game, by what it is and not by its name."""
+    return isinstance(registry.get(name)(seed=0), Atari)
 
 
 def emulator_seed(seed: int) -> int:

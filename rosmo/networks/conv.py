@@ -90,6 +90,8 @@ def conv(
 ) -> Networks:
     """A convolutional representation with the dynamics and the prediction of `mlp` behind it.
 
+    Pixels are taken as they are: they are to be zeros and ones, as MinAtar's bytes are, or scaled already.
+
     Args:
         key: initialises the parameters.
         observation_shape: height, width and number of planes of an image.

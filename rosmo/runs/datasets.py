@@ -2,13 +2,13 @@
 
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import jax
 import numpy as np
 
-from rosmo import policies
+from rosmo import envs, policies
 from rosmo.collect import collect, record
 from rosmo.data import DataSet, FrameStore, minari, rlds
 from rosmo.data.atari import as_recorded
@@ -17,7 +17,6 @@ from rosmo.runs.progress import show
 from rosmo.types import Trajectory
 
 _MINARI = "minari:"
-_ATARI = "atari/"
 
 
 def default_directory(root: Path, environment: str, *, noise: float, seed: int) -> Path:
@@ -45,9 +44,8 @@ def collect_to(
         progress.advance(1, f"return {episode_return:.1f}")
 
     try:
-        keep = {"keep": as_recorded} if environment.startswith(_ATARI) else {}
-        how = {"noise": noise, "seed": seed, "episodes": episodes, "on_episode": on_episode, **keep}
-        collected = collect(environment, **how)
+        how = {"noise": noise, "seed": seed, "episodes": episodes, "on_episode": on_episode}
+        collected = collect(environment, keep=_layout(environment), **how)
     finally:
         if progress is not None:
             progress.close()
@@ -73,12 +71,13 @@ def record_to(
     """Plays a policy and writes its episodes as they come; those of Atari in the layout of RL Unplugged."""
     policies.get(policy)
     rlds.refuse_existing(directory, overwrite)
+    layout = _layout(environment)
     progress = show(episodes, f"recording {environment}", unit="episodes")
 
     def played() -> Iterator[Trajectory]:
         for episode in record(environment, policy, episodes=episodes, noise=noise, seed=seed):
             progress.advance(1, f"return {episode.reward.sum():.1f}")
-            yield as_recorded(episode) if environment.startswith(_ATARI) else episode
+            yield layout(episode)
 
     name = f"{environment.replace('/', '_')}_{policy}"
     about = {"environment": environment, "policy": policy, "noise": noise, "seed": seed}
@@ -88,6 +87,11 @@ def record_to(
         )
     finally:
         progress.close()
+
+
+def _layout(environment: str) -> Callable[[Trajectory], Trajectory]:
+    """Returns what makes a recorded episode one of a data set."""
+    return as_recorded if envs.is_atari(environment) else lambda episode: episode
 
 
 def load_or_collect(
@@ -111,15 +115,26 @@ def load_or_collect(
     if data is None and not (directory.exists() and any(directory.iterdir())):
         _refuse_atari(environment, directory)
         collect_to(directory, environment, noise=noise, seed=seed)
+    _refuse_frames(environment, directory)
     return rlds.read(directory, fraction=fraction, seed=seed)
 
 
 def _refuse_atari(environment: str, directory: Path) -> None:
     """Atari's data is downloaded or asked for: what to record it with is not for us to guess."""
-    if environment.startswith(_ATARI):
+    if envs.is_atari(environment):
         raise FileNotFoundError(
             f"there is no data of {environment} in {directory}: convert a data set to there by rosmo data "
             "convert, or name one by -p \"data = 'PATH'\""
+        )
+
+
+def _refuse_frames(environment: str, directory: Path) -> None:
+    """Refuses data that is to be converted first, before all of it is decoded."""
+    shape = rlds.observation_shape(directory)
+    if shape[-1:] == (1,) and envs.is_atari(environment):
+        raise ValueError(
+            f"{directory} has single frames, {list(shape)}, and agents of {environment} see stacks of them: "
+            f"convert first, by rosmo data convert {directory} TARGET, and train with -p \"data = 'TARGET'\""
         )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 _PACKAGES = ("rosmo", "jax", "jaxlib", "equinox", "optax", "mctx", "numpy", "gin-config", "bsuite")
+_EXTRAS = ("minatar", "ale-py", "opencv-python-headless", "opencv-python", "zstandard", "tensorflow-datasets")
 
 
 class RunFolder:
@@ -114,13 +115,11 @@ class MetricsTable:
 
 
 def versions() -> dict[str, str]:
-    """Returns the versions of Python and of the packages that a result hangs on."""
+    """Returns the versions of Python and, as far as they are installed, of what a result hangs on."""
     found = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
+    for package in _PACKAGES + _EXTRAS:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = "not installed"
     return found
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from rosmo import envs
 from rosmo.agents import Agent
@@ -23,7 +24,7 @@ from rosmo.runs import hosts
 from rosmo.runs.checkpoint import Checkpoints
 from rosmo.runs.folder import RunFolder
 from rosmo.runs.progress import show
-from rosmo.types import Metrics, Params
+from rosmo.types import Keys, Metrics, Params
 
 _EVALUATION_SEED = 2**30  # seeds of evaluations count from here, apart from those of training
 
@@ -43,7 +44,7 @@ class Training:
         data_seed: seed of the collection, and of the choice of episodes.
         data_fraction: share of the episodes to train on.
         num_updates: updates of the whole run.
-        log_every: updates between two rows of metrics.
+        log_every: updates between two rows of metrics; a run that is told to stop goes on to the next.
         eval_every: updates between two evaluations; a multiple of `log_every`.
         eval_episodes: episodes of an evaluation.
         checkpoint_every: updates between two checkpoints; a multiple of `log_every`.
@@ -101,11 +102,14 @@ class Training:
         stored = isinstance(steps, FrameStore)
         found = steps.observation_shape if stored else steps.observation.shape[1:]
         if found != shape:
-            convert = "convert its frames first, by rosmo data convert"
-            advice = convert if found == (*shape[:-1], 1) else "train on data of the same environment"
             raise ValueError(
                 f"the data set's observations have the shape {list(found)}, those of {self.environment!r} "
-                f"{list(shape)}: {advice}"
+                f"{list(shape)}: train on data of the same environment"
+            )
+        if stored and steps.environment not in (None, self.environment):
+            raise ValueError(
+                f"the store {steps.path} has data of {steps.environment!r}, and the environment is "
+                f"{self.environment!r}: train on data of its own, or correct what store.json says"
             )
         settings = {"window": agent.window, "num_actions": actions}
         StoreSampler(steps, **settings) if stored else checked_steps(steps, **settings)
@@ -280,10 +284,16 @@ def _advancer(
     else:
         sampler = HostSampler(steps, **settings)
 
+    @jax.jit
+    def draw_keys(data: Array, step: int | Array) -> Keys:
+        return learner.draw_keys(jax.random.wrap_key_data(data), step)[learner.own_windows]
+
     def advance(state: TrainState, count: int) -> tuple[TrainState, Metrics]:
-        rows, key = [], jax.random.wrap_key_data(jax.device_get(jax.random.key_data(state.key)))
-        keys_of_step = jax.jit(lambda step: learner.draw_keys(key, step)[learner.own_windows])
-        for batch in sampler.batches(keys_of_step, int(state.step), count):
+        rows, data = (
+            [],
+            jax.device_get(jax.random.key_data(state.key)),
+        )  # on the host, where batches are drawn
+        for batch in sampler.batches(functools.partial(draw_keys, data), int(state.step), count):
             state, metrics = learner.update(state, batch)
             rows.append(metrics)
         return state, jax.tree.map(lambda *x: jnp.stack(x), *rows)
@@ -297,7 +307,7 @@ def _note(row: dict[str, float | int]) -> str:
 
 @contextmanager
 def _stop_signals() -> Iterator[list[int]]:
-    """Notes the first Ctrl-C or SIGTERM, so that a run stops between updates; a second one stops it hard."""
+    """Notes the first Ctrl-C or SIGTERM, so that a run stops at its next row; a second one stops it hard."""
     received: list[int] = []
 
     def note(number: int, frame: Any) -> None:

@@ -1,7 +1,9 @@
 """RL Unplugged's layout: its own builder and tfds.load against the reader and the store of this library."""
 
+import dataclasses
 import importlib.util
 import pickle
+import sys
 
 import jax
 import numpy as np
@@ -11,6 +13,7 @@ from rosmo import cli
 from rosmo.data import FrameStore, StoreSampler, rlds
 from rosmo.data.atari import single_frames
 from rosmo.frames import stack_frames
+from rosmo.runs.datasets import load_or_collect
 from tests import atari
 
 pytest.importorskip("ale_py")
@@ -46,19 +49,21 @@ def raw(episode, checkpoint, number):
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory, episodes):
-    """The data set as TFDS's builder writes it, and its steps as `tfds.load` gives them."""
+    """Where TFDS's builders wrote the data sets; beside it is what `tfds.load` gave of them."""
     if importlib.util.find_spec("tensorflow") is None:
         pytest.skip('the builder of RL Unplugged needs TensorFlow: pip install "rosmo[tensorflow]"')
     directory = tmp_path_factory.mktemp("rlu")
     files = [[raw(e, c, i) for i, e in enumerate(part)] for c, part in enumerate(episodes)]
     with open(directory / "raw.pickle", "wb") as file:
         pickle.dump(files, file)
-    assert atari.run_python(atari.BUILD, directory, atari.RUN) == [True, 0]
-    loaded = [
-        [dict(np.load(directory / f"loaded-{c}-{i}.npz")) for i in range(len(part))]
-        for c, part in enumerate(episodes)
-    ]
-    return directory / "tfds", loaded
+    assert atari.run_python(atari.BUILD, directory, atari.RUN, atari.WHOLE) == [True, 0, 0, 1]
+    return directory / "tfds"
+
+
+def loaded(prepared, split):
+    """The steps of the episodes of a split, as `tfds.load` gave them."""
+    count = len(list(prepared.parent.glob(f"loaded-{split}-*.npz")))
+    return [dict(np.load(prepared.parent / f"loaded-{split}-{i}.npz")) for i in range(count)]
 
 
 def stacked_windows(steps):
@@ -75,12 +80,12 @@ def stacked_windows(steps):
 
 
 def test_tfds_load_and_our_reader_give_identical_windows(prepared, tmp_path):
-    directory, loaded = prepared
-    assert cli.main(["data", "convert", str(directory / atari.RUN), str(tmp_path / "store")]) == 0
+    assert cli.main(["data", "convert", str(prepared / atari.RUN), str(tmp_path / "store")]) == 0
     store = FrameStore(tmp_path / "store")
     assert store.info["splits"] == {"checkpoint_00": 2, "checkpoint_01": 1}
     found = jax.device_get(stack_frames(store.read(np.arange(store.num_starts), WINDOW)))
-    expected = [window for part in loaded for steps in part for window in stacked_windows(steps)]
+    episodes = [*loaded(prepared, "checkpoint_00"), *loaded(prepared, "checkpoint_01")]
+    expected = [window for steps in episodes for window in stacked_windows(steps)]
     assert len(expected) == store.num_starts
     terminations = 0
     for i, (stacks, steps) in enumerate(expected):
@@ -100,35 +105,56 @@ def test_tfds_load_and_our_reader_give_identical_windows(prepared, tmp_path):
 
 
 def test_what_was_recorded_is_what_is_read(prepared, episodes):
-    directory, _ = prepared
-    assert rlds.split_names(directory / atari.RUN) == ["checkpoint_00", "checkpoint_01"]
+    assert list(rlds.info(prepared / atari.RUN).splits) == ["checkpoint_00", "checkpoint_01"]
     for checkpoint, part in enumerate(episodes):
-        read = rlds.read_episodes(directory / atari.RUN, split=f"checkpoint_0{checkpoint}")
+        read = rlds.read_episodes(prepared / atari.RUN, split=f"checkpoint_0{checkpoint}")
         for ours, theirs in zip(part, read, strict=True):
             jax.tree.map(np.testing.assert_array_equal, single_frames(ours), single_frames(theirs))
 
 
-def test_the_path_through_tfds_load_gives_the_same_store(prepared, tmp_path):
-    directory, _ = prepared
-    assert cli.main(["data", "convert", str(directory / atari.RUN), str(tmp_path / "ours")]) == 0
-    assert FrameStore(tmp_path / "ours").checksum == FrameStore(directory.parent / "store").checksum
+@pytest.mark.parametrize("name", [atari.RUN, atari.WHOLE])
+def test_the_path_through_tfds_load_gives_the_same_store(prepared, tmp_path, name):
+    assert cli.main(["data", "convert", str(prepared / name), str(tmp_path / "ours")]) == 0
+    ours, theirs = FrameStore(tmp_path / "ours"), FrameStore(prepared.parent / f"store-{name.split('/')[0]}")
+    assert ours.checksum == theirs.checksum
+    assert ours.info["metadata"]["environment"] == theirs.info["metadata"]["environment"] == "atari/Breakout"
+
+
+def test_shards_are_read_whole_and_in_the_order_of_tfds(prepared):
+    assert len(list((prepared / atari.WHOLE).glob("*/*tfrecord*"))) == 2
+    found = list(rlds.read_episodes(prepared / atari.WHOLE))
+    assert len(found) == 3
+    for ours, theirs in zip(found, loaded(prepared, "train"), strict=True):
+        for field, values in theirs.items():
+            np.testing.assert_array_equal(getattr(ours, field), values)
+
+
+@pytest.mark.parametrize("name", [atari.RUN, atari.WHOLE])
+def test_a_training_asks_to_convert_before_anything_is_decoded(prepared, tmp_path, monkeypatch, name):
+    monkeypatch.setattr(rlds.reading, "_payloads", None)
+    with pytest.raises(
+        ValueError, match=rf"single frames, \[84, 84, 1\].* rosmo data convert .*{name} TARGET"
+    ):
+        load_or_collect("atari/Breakout", data=str(prepared / name), root=tmp_path)
 
 
 def test_a_share_is_taken_of_every_split(prepared, tmp_path):
-    directory, _ = prepared
-    arguments = ["data", "convert", str(directory / atari.RUN), str(tmp_path / "store")]
+    arguments = ["data", "convert", str(prepared / atari.RUN), str(tmp_path / "store")]
     assert cli.main([*arguments, "--fraction", "0.5"]) == 0
     assert FrameStore(tmp_path / "store").info["splits"] == {"checkpoint_00": 1, "checkpoint_01": 1}
 
 
-def test_frames_collected_here_train_through_the_same_path(episodes, tmp_path):
+def test_frames_collected_here_train_through_the_same_path(episodes, tmp_path, monkeypatch):
     written = [single_frames(e) for part in episodes for e in part]
     with_channel = [  # the layout of the data sets
         type(e)(e.observation[..., None], *(getattr(e, f) for f in list(vars(e))[1:])) for e in written
     ]
-    rlds.write(tmp_path / "rlds", with_channel, name="breakout", metadata={"seed": 0})
-    assert cli.main(["data", "convert", str(tmp_path / "rlds"), str(tmp_path / "store")]) == 0
+    about = {"environment": "atari/Breakout", "seed": 3}
+    rlds.write(tmp_path / "rlds", with_channel, name="breakout", metadata=about)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cli.main(["data", "convert", str(tmp_path / "rlds"), "~/store"]) == 0
     store = FrameStore(tmp_path / "store")
+    assert about.items() <= store.info["metadata"].items()
     sampler = StoreSampler(store, window=WINDOW, num_actions=4)
     batch = stack_frames(sampler.batch(jax.random.split(jax.random.key(0), 5)))
     assert batch.observation.shape == (5, WINDOW, 84, 84, 4)
@@ -145,10 +171,25 @@ def test_rewards_are_clipped_and_the_closing_step_is_cleared(episodes):
     assert frames.discount[-3:].tolist() == [1, 0, 0]
     assert (frames.action[-1], frames.reward[-1]) == (0, 0)
     np.testing.assert_array_equal(frames.observation, game.observation[..., -1])
+    assert frames.observation.base is None  # it does not keep the stacks that it was taken from
     with pytest.raises(ValueError, match=r"frames of bytes .* got float32 of the shape \[3\]"):
         single_frames(
             type(game)(**(vars(game) | {"observation": np.zeros((len(game.action), 3), np.float32)}))
         )
+
+
+def test_planes_that_are_no_frames_are_refused(episodes, tmp_path, capsys):
+    game = episodes[0][0]
+    for observation in (game.observation[..., ::-1], game.observation[..., :2]):  # the newest first; too few
+        with pytest.raises(ValueError, match=r"are neither single frames nor stacks of the last 4"):
+            single_frames(dataclasses.replace(game, observation=observation))
+    planes = np.random.default_rng(0).integers(0, 2, (len(game.action), 10, 10, 4)).astype(np.uint8)
+    rlds.write(
+        tmp_path / "rlds", [dataclasses.replace(game, observation=planes)], name="minatar", metadata={}
+    )
+    assert cli.main(["data", "convert", str(tmp_path / "rlds"), str(tmp_path / "store")]) == 1
+    assert "observations of the shape [10, 10, 4] are neither" in capsys.readouterr().err
+    assert not (tmp_path / "store").exists()
 
 
 def test_mistakes_are_one_sentence_and_lose_nothing(tmp_path, capsys):
@@ -160,4 +201,22 @@ def test_mistakes_are_one_sentence_and_lose_nothing(tmp_path, capsys):
     assert (target / "mine.txt").read_text() == "kept"
     assert cli.main(["data", "convert", str(tmp_path / "nowhere"), str(tmp_path / "new")]) == 1
     assert "there is no directory" in capsys.readouterr().err
+    assert cli.main(["data", "convert", "here", str(tmp_path / "new"), "--data-dir", "there"]) == 1
+    assert "--data-dir goes with tfds:NAME" in capsys.readouterr().err
+    assert cli.main(["data", "convert", "tfds:rlu_atari", str(tmp_path / "new"), "--fraction", "2"]) == 1
+    assert "fraction must be above 0 and at most 1, got 2.0" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
+
+
+def test_every_split_is_known_before_the_first_is_converted(episodes, tmp_path, monkeypatch, capsys):
+    rlds.write(tmp_path / "rlds", episodes[1], name="breakout", metadata={})
+    monkeypatch.setattr(rlds.reading, "_payloads", None)
+    splits = ["--split", "train", "--split", "tests"]
+    assert cli.main(["data", "convert", str(tmp_path / "rlds"), str(tmp_path / "store"), *splits]) == 1
+    assert "there is no split 'tests'" in capsys.readouterr().err
+
+
+def test_what_compresses_frames_is_asked_for_first(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    assert cli.main(["data", "convert", "nowhere", str(tmp_path / "store")]) == 1
+    assert 'needs zstandard: pip install "rosmo[atari]"' in capsys.readouterr().err

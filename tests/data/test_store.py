@@ -133,13 +133,46 @@ def test_damage_is_named(directory, tmp_path):
     store = FrameStore(flipped)
     with pytest.raises(ValueError, match=r"chunk 0 of .*frames.zst is damaged"):
         store.read(np.arange(store.num_starts), WINDOW)
-    later = damaged(
-        directory, tmp_path / "d", "store.json", lambda data: data.replace(b'"version": 1', b'"version": 9')
-    )
-    with pytest.raises(ValueError, match=r"has version 9, and this library reads 1"):
-        FrameStore(later)
+    for version in (b"1", b"9"):
+        other = damaged(
+            directory,
+            tmp_path / version.decode(),
+            "store.json",
+            lambda data, v=version: data.replace(b'"version": 2', b'"version": ' + v),
+        )
+        with pytest.raises(ValueError, match=r"has version \d, .* reads 2: convert the data again"):
+            FrameStore(other)
     with pytest.raises(ValueError, match=r"is no store of frames .* rosmo data convert"):
         FrameStore(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["steps.bin", "episodes.bin", "offsets.bin"])
+@pytest.mark.parametrize("place", [0, 7, -1])
+def test_a_flipped_bit_in_a_table_is_seen_when_it_is_opened(directory, tmp_path, name, place):
+    def flip(data):
+        changed = bytearray(data)
+        changed[place] ^= 1
+        return bytes(changed)
+
+    with pytest.raises(ValueError, match=rf"a/{name} is missing, cut short or damaged: convert the data"):
+        FrameStore(damaged(directory, tmp_path / "a", name, flip))
+
+
+def test_a_description_that_is_damaged_or_incomplete_is_named(directory, tmp_path):
+    cut = damaged(directory, tmp_path / "cut", "store.json", lambda data: data[:50])
+    with pytest.raises(ValueError, match=r"cut/store.json is damaged \(.*\): convert the data again"):
+        FrameStore(cut)
+    for key in json.loads((directory / "store.json").read_text()).keys() - {"version"}:
+        without = damaged(
+            directory,
+            tmp_path / key,
+            "store.json",
+            lambda data, key=key: json.dumps(
+                {k: v for k, v in json.loads(data).items() if k != key}
+            ).encode(),
+        )
+        with pytest.raises(ValueError, match=rf"{key}/store.json has no {key}: convert the data again"):
+            FrameStore(without)
 
 
 def test_what_does_not_belong_is_refused(directory, tmp_path):

@@ -1,3 +1,4 @@
+import importlib.metadata
 import json
 
 import pytest
@@ -46,7 +47,10 @@ def test_a_folder_is_a_run_once_everything_is_written(tmp_path):
     assert folder.exists()
     assert folder.config.read_text() == "a = 1"
     assert folder.read_settings() == {"seed": 3}
-    assert json.loads((folder.path / "versions.json").read_text())["jax"].count(".") == 2
+    versions = json.loads((folder.path / "versions.json").read_text())
+    assert versions["jax"].count(".") == 2
+    for package in ("ale-py", "minatar", "zstandard", "tensorflow-datasets"):
+        assert versions[package] == importlib.metadata.version(package)
 
 
 def test_one_process_at_a_time_trains_in_a_folder(tmp_path):

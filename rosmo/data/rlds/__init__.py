@@ -8,17 +8,18 @@ installed: `.as_data_source()` reads "array_record" and `.as_dataset()`, which n
 from rosmo.data.rlds.atomic import refuse_existing
 from rosmo.data.rlds.episodes import choose_episodes, discounts
 from rosmo.data.rlds.features import FileFormat
-from rosmo.data.rlds.reading import read, read_episodes, read_metadata, split_names
+from rosmo.data.rlds.reading import info, observation_shape, read, read_episodes, read_metadata
 from rosmo.data.rlds.writing import write
 
 __all__ = [
     "FileFormat",
     "choose_episodes",
     "discounts",
+    "info",
+    "observation_shape",
     "read",
     "read_episodes",
     "read_metadata",
     "refuse_existing",
-    "split_names",
     "write",
 ]

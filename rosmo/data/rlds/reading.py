@@ -41,31 +41,35 @@ def read(directory: str | Path, *, split: str = "train", fraction: float = 1.0, 
 def read_episodes(
     directory: str | Path, *, split: str = "train", fraction: float = 1.0, seed: int = 0
 ) -> Iterator[Trajectory]:
-    """Reads what `read` would, one episode `[L+1]` at a time."""
-    info = _info(directory)
-    shards = _shards(info, split)
-    fields = step_features(info)
+    """Reads what `read` would, one episode `[L+1]` at a time; what was asked for is checked at once."""
+    about = info(directory)
+    shards = _shards(about, split)
+    fields = step_features(about)
     keep = set(choose_episodes(sum(shard.take for shard in shards), fraction, seed).tolist())
-    index = 0
-    for shard in shards:
-        wanted = [shard.skip + i for i in range(shard.take) if index + i in keep]
-        index += shard.take
-        for episode in _read_episodes(shard, wanted, info, fields):
-            yield Trajectory(**completed(episode))
+
+    def episodes() -> Iterator[Trajectory]:
+        index = 0
+        for shard in shards:
+            wanted = [shard.skip + i for i in range(shard.take) if index + i in keep]
+            index += shard.take
+            for episode in _read_episodes(shard, wanted, about, fields):
+                yield Trajectory(**completed(episode))
+
+    return episodes()
 
 
-def split_names(directory: str | Path) -> list[str]:
-    """Returns the splits of a data set that have episodes, in order."""
-    return [name for name, split in _info(directory).splits.items() if split.num_examples]
+def observation_shape(directory: str | Path) -> tuple[int, ...]:
+    """Returns the shape of one observation, without reading any."""
+    return tuple(step_features(info(directory))["observation"].shape)
 
 
 def read_metadata(directory: str | Path) -> dict[str, Any]:
     """Reads the metadata that a data set was written with; another's data set may have none."""
-    return dict((_info(directory).metadata or {}).items())
+    return dict((info(directory).metadata or {}).items())
 
 
-def _info(directory: str | Path) -> Any:
-    """Opens a data set as TFDS does, with one sentence for whatever is wrong with it."""
+def info(directory: str | Path) -> Any:
+    """Returns what TFDS knows of a data set, with one sentence for whatever is wrong with it."""
     version = _version_directory(Path(directory).expanduser())
     tfds = import_tfds()
     try:

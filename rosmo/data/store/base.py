@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 INFO = "store.json"
-VERSION = 1
+VERSION = 2
+TABLES = ("steps.bin", "episodes.bin", "offsets.bin")
 CHUNK = 16  # frames: about what a window of 5 imagined steps reads
 STEP = np.dtype(
     [

@@ -14,11 +14,14 @@ from rosmo.data.rlds import choose_episodes
 from rosmo.data.store.base import INDEX, INFO, STEP, VERSION, import_zstandard, is_store
 from rosmo.types import Trajectory
 
+_NUMBERS = ("chunk", "steps", "episodes", "num_actions", "bytes", "stack")
+
 
 class FrameStore:
     """A store on disk, or the share of its episodes that is to be trained on.
 
-    Reading takes no more memory than what is read: nothing is kept but a table of episodes.
+    Reading takes no more memory than what is read, a table of episodes and that of the steps. The latter has
+    15 bytes a step and is mapped from disk: it becomes resident, and the system can take it back.
     """
 
     def __init__(self, directory: str | Path, *, fraction: float = 1.0, seed: int = 0):
@@ -57,6 +60,11 @@ class FrameStore:
     def observation_shape(self) -> tuple[int, ...]:
         """The shape of one observation: frames, stacked."""
         return (*self._frame, self.stack)
+
+    @property
+    def environment(self) -> str | None:
+        """Where the data was recorded, if its source said so."""
+        return self.info["metadata"].get("environment")
 
     @property
     def checksum(self) -> str:
@@ -112,9 +120,10 @@ class FrameStore:
 
     def _map(self, name: str, dtype: np.dtype, count: int) -> np.ndarray:
         path = self.path / name
-        if not path.is_file() or path.stat().st_size != count * dtype.itemsize:
-            raise ValueError(f"{path} is missing, cut short or damaged: convert the data again")
-        return np.memmap(path, dtype, "r")
+        whole = path.is_file() and path.stat().st_size == count * dtype.itemsize
+        if whole and zlib.crc32((table := np.memmap(path, dtype, "r")).data) == self.info["tables"].get(name):
+            return table
+        raise ValueError(f"{path} is missing, cut short or damaged: convert the data again")
 
 
 def _chosen(splits: Mapping[str, int], fraction: float, seed: int) -> np.ndarray:
@@ -133,10 +142,16 @@ def _read_info(directory: Path) -> dict[str, Any]:
         raise ValueError(
             f"{directory} is no store of frames (it has no {INFO}): make one by rosmo data convert"
         )
-    info = json.loads((directory / INFO).read_text())
+    try:
+        info = dict(json.loads((directory / INFO).read_text()))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{directory / INFO} is damaged ({error}): convert the data again") from error
     if info.get("version") != VERSION:
         raise ValueError(
             f"the store {directory} has version {info.get('version')}, and this library reads {VERSION}: "
             "convert the data again"
         )
+    keys = (*_NUMBERS, "frame", "crc32", "tables", "splits", "metadata")
+    if missing := [key for key in keys if key not in info]:
+        raise ValueError(f"{directory / INFO} has no {', '.join(missing)}: convert the data again")
     return info

@@ -10,7 +10,7 @@ import numpy as np
 
 from rosmo.data.rlds.atomic import disk_errors, replacing
 from rosmo.data.rlds.episodes import checked, to_columns
-from rosmo.data.store.base import CHUNK, INDEX, INFO, STEP, VERSION, import_zstandard
+from rosmo.data.store.base import CHUNK, INDEX, INFO, STEP, TABLES, VERSION, import_zstandard
 from rosmo.data.windows import checked_steps
 from rosmo.types import Trajectory
 
@@ -102,9 +102,11 @@ class _Writer:
             self._write_chunk()
         np.array(self._offsets, INDEX).tofile(self._directory / "offsets.bin")
         np.array(self.first, INDEX).tofile(self._directory / "episodes.bin")
+        self._step_file.flush()
+        tables = {name: zlib.crc32(np.memmap(self._directory / name, np.uint8, "r").data) for name in TABLES}
         numbers = {"steps": self._steps, "episodes": len(self.first), "num_actions": self._num_actions}
         shape = {"frame": list(self._shape or ()), "bytes": self._offsets[-1], "crc32": f"{self._crc:08x}"}
-        info = {"version": VERSION, "chunk": CHUNK, **numbers, **shape, **about}
+        info = {"version": VERSION, "chunk": CHUNK, **numbers, **shape, "tables": tables, **about}
         (self._directory / INFO).write_text(json.dumps(info, indent=2))
 
     def _refuse_unlike(self, index: int, frames: np.ndarray) -> None:
