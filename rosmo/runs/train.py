@@ -289,10 +289,8 @@ def _advancer(
         return learner.draw_keys(jax.random.wrap_key_data(data), step)[learner.own_windows]
 
     def advance(state: TrainState, count: int) -> tuple[TrainState, Metrics]:
-        rows, data = (
-            [],
-            jax.device_get(jax.random.key_data(state.key)),
-        )  # on the host, where batches are drawn
+        rows = []
+        data = jax.device_get(jax.random.key_data(state.key))  # on the host, where batches are drawn
         for batch in sampler.batches(functools.partial(draw_keys, data), int(state.step), count):
             state, metrics = learner.update(state, batch)
             rows.append(metrics)
