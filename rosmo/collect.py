@@ -24,14 +24,12 @@ SETTINGS: dict[str, DQNSettings] = {
     "catch": DQNSettings(episodes=2000, n_step=1, steps_per_update=2.0, exploration=0.2),
     "cartpole": DQNSettings(
         episodes=1000,
-        discount=0.995,  # with less, it balances on a cart that drifts away
         n_step=10,
         reward_scale=0.1,
         learning_rate=5e-4,
         steps_per_update=16.0,
         replay=1_000_000,  # all: where the last episodes alone are kept, it forgets how poles fall
         exploration=1.0,
-        epsilon=0.1,
     ),
     "mountain_car": DQNSettings(
         episodes=500,
