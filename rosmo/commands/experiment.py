@@ -10,20 +10,20 @@ import gin
 
 from rosmo import experiments
 from rosmo.commands import pool
-from rosmo.commands.shared import load_configuration, load_data, resolved_imports
+from rosmo.commands.shared import EXPERIMENTS, load_configuration, load_data, resolved_imports
 from rosmo.data import DataSet
 from rosmo.experiments import Experiment
 from rosmo.runs.datasets import checksum
 from rosmo.runs.folder import RunFolder
 from rosmo.runs.train import Training
 
-_OUT, _DATA = Path("runs/experiments"), Path("data")
+_DATA = Path("data")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what this command takes."""
     parser.add_argument("name", metavar="NAME", help=f"{', '.join(experiments.names())}, or a file")
-    parser.add_argument("--out", type=Path, default=_OUT, help="where its runs are kept")
+    parser.add_argument("--out", type=Path, default=EXPERIMENTS, help="where its runs are kept")
     parser.add_argument("--data-dir", type=Path, default=_DATA, help="where collected data is kept")
     parser.add_argument("--seeds", type=int, help="seeds to run, if not all of them")
     parser.add_argument("-p", "--bind", action="append", default=[], metavar="BINDING", help="for every run")
@@ -104,7 +104,7 @@ def _refuse_another(run: Prepared) -> None:
 def _command(args: argparse.Namespace, command: str) -> str:
     """The command line that goes on from here."""
     words = ["rosmo", command, args.name]
-    words += ["--out", str(args.out)] if args.out != _OUT else []
+    words += ["--out", str(args.out)] if args.out != EXPERIMENTS else []
     if command == "experiment":
         words += ["--data-dir", str(args.data_dir)] if args.data_dir != _DATA else []
         words += ["--seeds", str(args.seeds)] if args.seeds else []

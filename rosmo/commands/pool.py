@@ -46,7 +46,7 @@ def train_all(folders: Sequence[RunFolder], label: str, resume_with: str) -> Non
     waiting = [folder for folder in folders if not folder.finished()]
     running: dict[int, tuple[RunFolder, subprocess.Popen]] = {}
     failures: list[str] = []
-    done = {folder.path: _updates_taken(folder) for folder in folders}
+    done = {folder.path: folder.updates_taken() for folder in folders}
     progress = show(sum(updates), label, unit="updates", done=sum(done.values()))
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # it stops the runs as Ctrl-C does
     try:
@@ -111,10 +111,5 @@ def _count(done: dict[Path, int], at_work: Sequence[RunFolder]) -> int:
     A run that goes on from a checkpoint repeats some updates, which count once.
     """
     before = sum(done.values())
-    done |= {folder.path: max(done[folder.path], _updates_taken(folder)) for folder in at_work}
+    done |= {folder.path: max(done[folder.path], folder.updates_taken()) for folder in at_work}
     return sum(done.values()) - before
-
-
-def _updates_taken(folder: RunFolder) -> int:
-    rows = folder.metrics.rows()
-    return int(rows[-1]["step"]) if rows else 0

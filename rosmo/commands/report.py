@@ -9,19 +9,17 @@ import gin
 import numpy as np
 
 from rosmo import envs, experiments
-from rosmo.commands.shared import load_configuration, open_run
+from rosmo.commands.shared import EXPERIMENTS, load_configuration, open_run
 from rosmo.experiments import Cell, Experiment
 from rosmo.report import Compute, Evaluation, Key, Missing, Results, Run, update_compute, write
 from rosmo.runs.folder import RunFolder
 from rosmo.runs.train import Training
 
-_RUNS = Path("runs/experiments")
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what this command takes."""
     parser.add_argument("name", metavar="NAME", help=f"{', '.join(experiments.names())}, or a file")
-    parser.add_argument("--out", type=Path, default=_RUNS, help="where the experiment's runs are kept")
+    parser.add_argument("--out", type=Path, default=EXPERIMENTS, help="where the experiment's runs are kept")
     parser.add_argument("--to", type=Path, default=Path("docs/results"), help="where reports are kept")
 
 
@@ -32,7 +30,7 @@ def run(args: argparse.Namespace) -> None:
     experiment = experiments.load(args.name)
     results = gather(experiment, args.out / experiment.name)
     if not results.runs:
-        elsewhere = f" --out {args.out}" if args.out != _RUNS else ""
+        elsewhere = f" --out {args.out}" if args.out != EXPERIMENTS else ""
         raise ValueError(
             f"no run of {experiment.name} in {args.out / experiment.name} is finished: train them with "
             f"rosmo experiment {args.name}{elsewhere}"
@@ -52,8 +50,7 @@ def gather(experiment: Experiment, root: Path) -> Results:
     for cell in experiment.cells():
         key, folder = Key(cell.method, cell.environment, cell.setting), RunFolder(root / cell.folder)
         if not folder.finished():
-            rows = folder.metrics.rows()
-            missing.append(Missing(key, cell.seed, int(rows[-1]["step"]) if rows else 0))
+            missing.append(Missing(key, cell.seed, folder.updates_taken()))
             continue
         if key not in compute:
             training, _ = open_run(folder)

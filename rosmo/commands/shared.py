@@ -10,11 +10,12 @@ import jax
 
 from rosmo import configs
 from rosmo.data import DataSet
-from rosmo.runs.datasets import load_or_collect
+from rosmo.runs.datasets import MINARI, load_or_collect
 from rosmo.runs.folder import RunFolder
 from rosmo.runs.train import Training
 
 _MOST_SIMULATED = 16_384  # and more than any pod has
+EXPERIMENTS = Path("runs/experiments")
 DEFAULT_CONFIGS = ["bsuite/rosmo"]
 
 
@@ -35,7 +36,7 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
 def load_configuration(names: Sequence[str], bindings: Sequence[str], imports: Sequence[str]) -> Training:
     """Returns the training of a configuration, with its data to be found from anywhere."""
     training = configs.load(names, bindings, imports)
-    if training.data and not training.data.startswith("minari:"):
+    if training.data and not training.data.startswith(MINARI):
         path = str(Path(training.data).expanduser().resolve())
         training = configs.load(names, [*bindings, f"train.data = {path!r}"], imports)
     return training

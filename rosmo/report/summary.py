@@ -74,14 +74,14 @@ def _cell(results: Results, key: Key) -> dict[str, Any]:
 def _equal_updates(results: Results) -> list[dict[str, Any]]:
     """Where methods took different numbers of updates: all of them after as many as the shortest took."""
     found = []
-    for setting, environment in itertools.product(results.settings, results.environments):
-        runs = {method: results.of(method, environment, setting) for method in results.methods}
-        taken = {run.updates for of_method in runs.values() for run in of_method}
+    for environment in results.environments:
+        taken = {run.updates for run in results.runs if run.key.environment == environment}
         if len(taken) < 2:
             continue
-        for method, of_method in runs.items():
-            scores = [[e.score for e in run.evaluations if e.updates <= min(taken)][-1:] for run in of_method]
-            if of_method and all(scores):
+        for setting, method in itertools.product(results.settings, results.methods):
+            runs = results.of(method, environment, setting)
+            scores = [[e.score for e in run.evaluations if e.updates <= min(taken)][-1:] for run in runs]
+            if runs and all(scores):
                 where = {"setting": setting, "method": method, "environment": environment}
                 found.append({**where, "updates": min(taken), **_mean_and_std(np.ravel(scores).tolist())})
     return found

@@ -12,7 +12,7 @@ from rosmo.report.summary import summarise
 _COMPUTE = (
     "Of one update: the states that the model imagines a next state of (for the targets and for the loss), "
     "the operations of its products (a multiply and an add are two), counted in the trace of the loss and "
-    "its gradient with loops multiplied out, and the median time in the runs, two of which shared a machine. "
+    "its gradient with loops multiplied out, and the median time in the runs, one on each core. "
     "CRR and CQL imagine no next state: they ask the same dynamics for the values of all actions. Calls and "
     "operations are those of an update that computes its own targets. On a small data set an agent without a "
     "search keeps the targets of all steps while the target network stands still, so that its seconds are "
@@ -99,9 +99,10 @@ def _aggregates(summary: dict[str, Any], pictures: dict[str, str]) -> list[str]:
 
 
 def _drawn(summary: dict[str, Any]) -> str:
-    text = "By drawn actions: mean ± standard deviation over seeds."
-    if "CQL" in summary["methods"]:
-        text += " CQL has no policy to draw from, and takes its best action."
+    text = (
+        "By drawn actions: mean ± standard deviation over seeds. An agent that has no policy to draw from "
+        "(CQL) takes its best action."
+    )
     if summary["paper_note"]:
         text += f" The paper's figures are {summary['paper_note']}."
     return text

@@ -16,7 +16,7 @@ from rosmo.data.store import is_store
 from rosmo.runs.progress import show
 from rosmo.types import Trajectory
 
-_MINARI = "minari:"
+MINARI = "minari:"
 
 
 def default_directory(root: Path, environment: str, *, noise: float, seed: int) -> Path:
@@ -107,8 +107,8 @@ def load_or_collect(
 
     `data` is an RLDS directory, a store of frames, or `minari:ID` for a local Minari data set.
     """
-    if data and data.startswith(_MINARI):
-        return minari.read(data.removeprefix(_MINARI), fraction=fraction, seed=seed)
+    if data and data.startswith(MINARI):
+        return minari.read(data.removeprefix(MINARI), fraction=fraction, seed=seed)
     directory = Path(data) if data else default_directory(root, environment, noise=noise, seed=seed)
     if is_store(directory):
         return FrameStore(directory, fraction=fraction, seed=seed)

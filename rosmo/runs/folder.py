@@ -36,6 +36,11 @@ class RunFolder:
         """Whether the run took its last update and was scored."""
         return self.result.exists()
 
+    def updates_taken(self) -> int:
+        """How many updates are in its table of metrics."""
+        rows = self.metrics.rows()
+        return int(rows[-1]["step"]) if rows else 0
+
     def finish(self, result: Mapping) -> None:
         """Writes down what came out."""
         _write(self.result, json.dumps(dict(result), indent=2))
