@@ -46,13 +46,16 @@ def follow(observation: UInt8[np.ndarray, "84 84 4"]) -> int:
     """Moves the paddle of Pong to where the ball will arrive, or to the middle while the ball flies away."""
     before, now = observation[..., -2], observation[..., -1]
     paddle, ball = _centre(now, _PADDLE), _centre(now, _BALL)
-    if paddle is None or ball is None:
+    if ball is None:
         return _STAY
+    if paddle is None:  # it has slid out of the field, below
+        return _UP
     last_paddle, last_ball = _centre(before, _PADDLE), _centre(before, _BALL)
     goal = _goal(ball, ball if last_ball is None else last_ball)
-    # The paddle slides on for about two steps.
-    place = paddle[0] + (0 if last_paddle is None else 2 * (paddle[0] - last_paddle[0]))
-    if abs(goal - place) < 3:
+    # A paddle that is let go slides on by about as much again, and one push takes it 8 rows: it cannot be
+    # placed more finely than that, and would swing about a goal that it was to meet.
+    place = paddle[0] + (0 if last_paddle is None else 0.8 * (paddle[0] - last_paddle[0]))
+    if abs(goal - place) < 3.5:
         return _STAY
     return _UP if goal < place else _DOWN
 

@@ -36,6 +36,22 @@ def test_the_paddle_goes_where_the_ball_arrives(before, now, action):
     assert policies.follow(np.full((84, 84, 4), 87, np.uint8)) == 0  # nothing to be seen
 
 
+def test_a_paddle_that_left_the_field_comes_back():
+    frame = pong_frame((40, 40), 80)
+    frame[77:] = 236  # the edge hides it
+    assert policies.follow(np.stack([frame] * 4, axis=-1)) == 2
+
+
+@pytest.mark.slow
+def test_the_written_policy_keeps_up_with_the_machine():
+    environment, points = envs.make("atari/Pong", seed=1), 0.0
+    step = environment.reset()
+    for _ in range(2_500):
+        step = environment.step(policies.follow(step.observation))
+        points += step.reward or 0
+    assert points > -8  # standing still, or stuck at an edge, loses 21 to 0 in a third of the time
+
+
 @pytest.fixture
 def short_pong():
     """A game that its user has registered, under a name that says nothing of Atari."""
