@@ -128,13 +128,12 @@ def _curves(summary: Summary) -> Any:
     height = 2.6 if len(grid) == 1 else 1.9
     figure, axes = panels(len(grid), len(grid[0]), height=height, sharex="col", sharey=alone or "col")
     for axis, (environment, setting) in zip(axes.flat, (panel for row in grid for panel in row), strict=True):
-        for cell in _of(summary["cells"], setting):
-            if cell["environment"] == environment:
-                _curve(axis, cell, style[cell["method"]])
+        shown = [cell for cell in _of(summary["cells"], setting) if cell["environment"] == environment]
+        for cell in shown:
+            _curve(axis, cell, style[cell["method"]])
         title = f"{environment}, {_title(summary, setting)}" if setting else environment
         axis.set_title(title, fontsize="medium")
-        axis.xaxis.set_major_formatter(thousands)
-        axis.xaxis.set_major_locator(_few_ticks())
+        _count_updates(axis, [cell["curve"]["updates"][-1] for cell in shown])
     for row in axes:
         row[0].set_ylabel("episode return")
     for axis in axes[-1]:
@@ -150,10 +149,16 @@ def _curve(axis: Any, cell: dict[str, Any], look: dict[str, Any]) -> None:
     axis.fill_between(updates, mean - std, mean + std, color=look["color"], alpha=0.15, linewidth=0)
 
 
-def _few_ticks() -> Any:
-    from matplotlib.ticker import MaxNLocator
+def _count_updates(axis: Any, lengths: list[int]) -> None:
+    """Past the shortest run the axis is logarithmic, where the longest would leave no room for the others."""
+    from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
-    return MaxNLocator(4, steps=[1, 2, 5, 10])
+    axis.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+    if lengths and max(lengths) > 3 * min(lengths) > 0:
+        axis.set_xscale("symlog", linthresh=min(lengths), linscale=2)
+        axis.xaxis.set_major_locator(FixedLocator([0, min(lengths) / 2, min(lengths), max(lengths)]))
+        axis.xaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_formatter(thousands)
 
 
 def _settings(found: list[dict[str, Any]], summary: Summary) -> list[str]:

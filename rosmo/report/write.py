@@ -28,7 +28,8 @@ _CAPTIONS = {
     "profile": "Performance profile: the share of runs whose normalised score exceeds τ, with 95% intervals.",
     "compute": "The IQM that a budget of compute for each run reaches: every run at its last evaluation "
     "within the budget, a run that is over at its end.",
-    "curves": "Returns by drawn actions: mean over seeds, and a band of one standard deviation.",
+    "curves": "Returns by drawn actions: mean over seeds, and a band of one standard deviation. Where some "
+    "runs are much longer than others, the axis is logarithmic past the end of the shortest.",
 }
 
 
