@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from rosmo.report.style import legend, log_ticks, looks, panels, save, thousands
+from rosmo.report.style import legend, log_ticks, looks, panels, save, update_ticks
 
 Summary = dict[str, Any]
 _BUDGETS = {"flops": ("TFLOP per run", 1e12), "seconds": ("seconds of updates per run", 1.0)}
@@ -133,7 +133,7 @@ def _curves(summary: Summary) -> Any:
             _curve(axis, cell, style[cell["method"]])
         title = f"{environment}, {_title(summary, setting)}" if setting else environment
         axis.set_title(title, fontsize="medium")
-        _count_updates(axis, [cell["curve"]["updates"][-1] for cell in shown])
+        update_ticks(axis, [cell["curve"]["updates"][-1] for cell in shown])
     for row in axes:
         row[0].set_ylabel("episode return")
     for axis in axes[-1]:
@@ -147,18 +147,6 @@ def _curve(axis: Any, cell: dict[str, Any], look: dict[str, Any]) -> None:
     std = np.array([0.0 if value is None else value for value in cell["curve"]["std"]])
     axis.plot(updates, mean, label=cell["method"], **look)
     axis.fill_between(updates, mean - std, mean + std, color=look["color"], alpha=0.15, linewidth=0)
-
-
-def _count_updates(axis: Any, lengths: list[int]) -> None:
-    """Past the shortest run the axis is logarithmic, where the longest would leave no room for the others."""
-    from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
-
-    axis.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
-    if lengths and max(lengths) > 3 * min(lengths) > 0:
-        axis.set_xscale("symlog", linthresh=min(lengths), linscale=2)
-        axis.xaxis.set_major_locator(FixedLocator([0, min(lengths) / 2, min(lengths), max(lengths)]))
-        axis.xaxis.set_minor_locator(NullLocator())
-    axis.xaxis.set_major_formatter(thousands)
 
 
 def _settings(found: list[dict[str, Any]], summary: Summary) -> list[str]:

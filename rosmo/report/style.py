@@ -63,6 +63,21 @@ def thousands(value: float, _: Any = None) -> str:
     return f"{value / 1000:g}k" if value else "0"
 
 
+def update_ticks(axis: Any, lengths: Sequence[int]) -> None:
+    """Has the x axis count updates of runs of these lengths.
+
+    Past the shortest run it is logarithmic, where the longest would leave no room for the others.
+    """
+    from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
+
+    axis.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+    if lengths and max(lengths) > 3 * min(lengths) > 0:
+        axis.set_xscale("symlog", linthresh=min(lengths), linscale=2)
+        axis.xaxis.set_major_locator(FixedLocator([0, min(lengths) / 2, min(lengths), max(lengths)]))
+        axis.xaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_formatter(thousands)
+
+
 def log_ticks(axis: Any, unit: float) -> None:
     """Makes the x axis logarithmic, with plain numbers of a unit that do not run into each other."""
     from matplotlib.ticker import LogLocator, NullFormatter

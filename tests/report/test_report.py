@@ -12,7 +12,7 @@ from scipy import stats
 from rosmo import configs, envs, experiments
 from rosmo.cli import main
 from rosmo.commands.report import gather
-from rosmo.report import write
+from rosmo.report import style, write
 from rosmo.runs.folder import RunFolder
 
 TOML = """
@@ -124,6 +124,27 @@ def test_every_picture_is_small_and_in_the_report(reported):
         assert f"]({name})" in text
         assert (reported / name).read_bytes().startswith(b"\x89PNG")
         assert (reported / name).stat().st_size < 200_000
+
+
+@pytest.mark.parametrize(
+    ("lengths", "scale", "ticks"),
+    [
+        ([20_000, 200_000], "symlog", ["0", "10k", "20k", "200k"]),  # the shorter has two thirds of the axis
+        ([20_000, 25_000], "linear", ["0", "10k", "20k"]),
+        ([0, 100], "linear", None),  # a run that was evaluated before it began, and no more
+    ],
+)
+def test_runs_of_unequal_length_share_an_axis(lengths, scale, ticks):
+    figure, axes = style.panels(1, 1)
+    axis = axes[0, 0]
+    for length in lengths:
+        axis.plot([0, length], [0, 1])
+    style.update_ticks(axis, lengths)
+    assert axis.get_xscale() == scale
+    figure.canvas.draw()
+    low, high = axis.get_xlim()
+    shown = [text.get_text() for text in axis.get_xticklabels() if low <= text.get_position()[0] <= high]
+    assert ticks in (None, shown)
 
 
 def test_the_json_has_each_seed_and_the_aggregates_over_complete_seeds(numbers):
