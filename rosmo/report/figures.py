@@ -1,5 +1,6 @@
 """The figures of a report, drawn from its summary."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -128,12 +129,14 @@ def _curves(summary: Summary) -> Any:
     height = 2.6 if len(grid) == 1 else 1.9
     figure, axes = panels(len(grid), len(grid[0]), height=height, sharex="col", sharey=alone or "col")
     for axis, (environment, setting) in zip(axes.flat, (panel for row in grid for panel in row), strict=True):
-        shown = [cell for cell in _of(summary["cells"], setting) if cell["environment"] == environment]
-        for cell in shown:
-            _curve(axis, cell, style[cell["method"]])
+        for cell in _of(summary["cells"], setting):
+            if cell["environment"] == environment:
+                _curve(axis, cell, style[cell["method"]])
         title = f"{environment}, {_title(summary, setting)}" if setting else environment
         axis.set_title(title, fontsize="medium")
-        update_ticks(axis, [cell["curve"]["updates"][-1] for cell in shown])
+        # Of all settings: their panels share an axis.
+        alike = [cell["updates"] for cell in summary["cells"] if cell["environment"] == environment]
+        update_ticks(axis, list(itertools.chain(*alike)))
     for row in axes:
         row[0].set_ylabel("episode return")
     for axis in axes[-1]:
