@@ -92,15 +92,16 @@ def compute(summary: Summary) -> str:
 
 
 def missing(summary: Summary) -> str:
-    """The runs that are not finished."""
+    """The runs that are not finished: one sentence where every cell lacks the same seeds."""
     groups: dict[tuple, list[str]] = {}
     for one in summary["missing"]:
         state = f"{one['seed']} ({one['updates']:,} updates)" if one["updates"] else str(one["seed"])
         groups.setdefault(_key(one), []).append(state)
-    grid = itertools.product(summary["settings"], summary["methods"], summary["environments"])
-    rows = [
-        [*_names(summary, s, m), e, ", ".join(groups[s, m, e])] for s, m, e in grid if (s, m, e) in groups
-    ]
+    grid = list(itertools.product(summary["settings"], summary["methods"], summary["environments"]))
+    seeds = {key: ", ".join(states) for key, states in groups.items()}
+    if len(seeds) == len(grid) and len(common := set(seeds.values())) == 1:
+        return f"Seeds {common.pop()}, everywhere."
+    rows = [[*_names(summary, s, m), e, seeds[s, m, e]] for s, m, e in grid if (s, m, e) in seeds]
     header = [*_names(summary), "environment", "seeds"]
     return table(header, rows, texts=len(header))
 

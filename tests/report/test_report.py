@@ -12,7 +12,7 @@ from scipy import stats
 from rosmo import configs, envs, experiments
 from rosmo.cli import main
 from rosmo.commands.report import gather
-from rosmo.report import style, write
+from rosmo.report import style, tables, write
 from rosmo.runs.folder import RunFolder
 
 TOML = """
@@ -202,6 +202,22 @@ def test_one_seed_of_one_environment_makes_a_report_without_intervals(tmp_path):
     assert "| ROSMO | 0 | 1.000 | — | 1 |\n| ROSMO | 0.5 | — | — | — |" in text
     assert "A single seed has no interval. Of fewer than 4 runs, the IQM is the plain mean." in text
     assert "P(row > column)" not in text
+
+
+def test_seeds_that_are_missing_everywhere_are_said_once():
+    def said(*missing: tuple[str, int]) -> str:
+        lacking = [
+            {"setting": "", "method": m, "environment": "catch", "seed": s, "updates": 0} for m, s in missing
+        ]
+        grid = {"settings": [""], "methods": ["A", "B"], "environments": ["catch"]}
+        return tables.missing(grid | {"missing": lacking})
+
+    assert said(("A", 1), ("A", 2), ("B", 1), ("B", 2)) == "Seeds 1, 2, everywhere."
+    assert said(("A", 1), ("A", 2), ("B", 2)).splitlines()[2:] == [
+        "| A | catch | 1, 2 |",
+        "| B | catch | 2 |",
+    ]
+    assert said(("A", 1)).splitlines()[2:] == ["| A | catch | 1 |"]
 
 
 def test_a_run_of_other_settings_is_named(tmp_path):
