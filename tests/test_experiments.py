@@ -6,7 +6,7 @@ import pytest
 from rosmo import configs, experiments
 
 RUNS = {"ablation": 8 * 3, "bsuite-benchmark": 5 * 3, "capacity": 2 * 3 * 4, "coverage": 2 * 3 * 4}
-RUNS |= {"minatar": 5 * 2, "noise": 2 * 4, "search": 3 * 2 * 3}
+RUNS |= {"cartpole-long": 4, "minatar": 5 * 2, "noise": 2 * 4, "search": 3 * 2 * 3}
 
 
 def test_there_is_one_for_each_table_and_figure():
