@@ -36,23 +36,21 @@ def test_a_method_has_the_last_word_on_its_length():
     assert updates["MZU", "mountain_car"] == 50_000
 
 
-def test_the_papers_figures_are_of_methods_and_settings_that_are_run():
-    for name in RUNS:
-        experiment = experiments.load(name)
-        for environment, settings in experiment.paper.items():
-            assert environment in experiment.environments
-            for setting, methods in settings.items():
-                assert setting in experiment.settings
-                assert set(methods) <= set(experiment.methods)
-
-
 def test_a_bad_file_and_an_unknown_name_are_one_sentence(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no experiment 'nose'; there are: ablation, "):
         experiments.load("nose")
     file = tmp_path / "mine.toml"
     file.write_text("about = 'x'\nmethod = {}\n")
-    with pytest.raises(ValueError, match=r"mine\.toml is no experiment: "):
+    with pytest.raises(
+        ValueError, match=r"mine\.toml is no experiment: .* no 'method'; did you mean 'methods'"
+    ):
         experiments.load(str(file))
+    file.write_text("about = 'x'\nmethods = { A = {} }\n")
+    with pytest.raises(ValueError, match="is no experiment: it has no environments"):
+        experiments.load(str(file))
+    (tmp_path / "noise.toml").write_text(file.read_text())
+    with pytest.raises(ValueError, match="has the name of a packaged experiment"):
+        experiments.load(str(tmp_path / "noise.toml"))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +60,20 @@ def test_a_bad_file_and_an_unknown_name_are_one_sentence(tmp_path):
         ("seeds = 0", "seeds must be a whole number of at least 1, got 0"),
         ("settings.low = { binding = ['noise = 0.5'] }", "settings.low has configs and bindings, and no"),
         ("settings.low = { bindings = 'noise = 0.5' }", "settings.low.bindings must be a list of texts"),
-        ("settings.low = 'noise'", "is no experiment"),
+        ("settings.low = 'noise'", "settings.low must be a table of configs and bindings, got 'noise'"),
+        ("settings = {}", "settings must be a table with at least one entry, got {}"),
+        ("methods = ['A']", "methods must be a table with at least one entry, got ['A']"),
+        ('methods."A\\nB" = {}', r"methods has the name 'A\nB', which no table could show"),
+        ("bindings = 'num_updates = 600'", "bindings must be a list of texts, got 'num_updates = 600'"),
+        ("seeds = true", "seeds must be a whole number of at least 1, got True"),
+        ("axis = 3", "axis must be a text, got 3"),
+        ("paper.cacth.''.A = [1, 0]", "paper has no 'cacth'; did you mean 'catch'?"),
+        ("paper.catch.low.A = [1, 0]", "paper.catch has no 'low'; there are: ''"),
+        ("paper.catch.''.B = [1, 0]", "paper.catch.\"\" has no 'B'; there are: 'A'"),
+        ("paper.catch = 3", "paper.catch must be a table, got 3"),
+        ("paper.catch.''.A = 3", 'paper.catch."".A must be [mean, standard deviation], got 3'),
+        ("paper.catch.''.A = [1]", 'paper.catch."".A must be [mean, standard deviation], got [1]'),
+        ("paper.catch.''.A = [1, nan]", 'paper.catch."".A must be [mean, standard deviation], got [1, nan]'),
         ("methods = { A = {}, 'A+' = {} }", "would share the folder a-catch/seed0"),
     ],
 )
@@ -72,3 +83,13 @@ def test_a_mistake_in_a_file_is_named(line, message, tmp_path):
     file.write_text(f"about = 'x'\n{methods}environments = {{ catch = {{}} }}\n{line}\n")
     with pytest.raises(ValueError, match=re.escape(message)):
         experiments.load(str(file))
+
+
+def test_configurations_beside_a_file_are_found_from_any_folder(tmp_path):
+    (tmp_path / "mine.gin").write_text("include 'bsuite/bc.gin'\n")
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        "about = 'x'\nmethods.A.configs = ['mine.gin', 'bsuite/catch']\nenvironments.catch = {}\n"
+    )
+    cell = next(experiments.load(str(file)).cells())
+    assert cell.configs == (str(tmp_path / "mine.gin"), "bsuite/catch")

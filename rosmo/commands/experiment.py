@@ -12,7 +12,7 @@ from rosmo import experiments
 from rosmo.commands import pool
 from rosmo.commands.shared import EXPERIMENTS, load_configuration, load_data, resolved_imports
 from rosmo.data import DataSet
-from rosmo.experiments import Experiment
+from rosmo.experiments import Cell, Experiment
 from rosmo.runs.datasets import checksum
 from rosmo.runs.folder import RunFolder
 from rosmo.runs.train import Training
@@ -59,25 +59,28 @@ class Prepared(NamedTuple):
 def prepare(experiment: Experiment, args: argparse.Namespace) -> list[Prepared]:
     """Checks every run of the grid before anything is made, and collects the data that is missing."""
     data: dict[tuple, tuple[DataSet, str]] = {}
-    common = {"imports": resolved_imports(args.imports), "data_dir": str(args.data_dir.resolve())}
-    common |= {"wandb": None, "mesh": "data=1"}
     runs = []
     for cell in experiment.cells():
         if args.seeds is not None and cell.seed >= args.seeds:
             continue
-        training = load_configuration(cell.configs, [*cell.bindings, *args.bind], args.imports)
-        steps, found = _data_of(training, args.data_dir, data)
-        run = Prepared(
-            RunFolder(args.out / experiment.name / cell.folder),
-            gin.config_str(),
-            common | {"data": found, "seed": cell.seed},
-        )
-        if run.folder.exists():
-            _refuse_another(run)
-        elif cell.seed == 0:  # the seeds differ in nothing that could fail
-            training.rehearse(training.learner(training.build_agent()), steps)
-        runs.append(run)
+        try:
+            runs.append(_prepare(cell, args.out / experiment.name / cell.folder, args, data))
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"{cell.label}: {error}") from error
     return runs
+
+
+def _prepare(cell: Cell, path: Path, args: argparse.Namespace, data: dict) -> Prepared:
+    training = load_configuration(cell.configs, [*cell.bindings, *args.bind], args.imports)
+    steps, found = _data_of(training, args.data_dir, data)
+    settings = {"imports": resolved_imports(args.imports), "data_dir": str(args.data_dir.resolve())}
+    settings |= {"wandb": None, "mesh": "data=1", "data": found, "seed": cell.seed}
+    run = Prepared(RunFolder(path), gin.config_str(), settings)
+    if run.folder.exists():
+        _refuse_another(run)
+    elif cell.seed == 0:  # the seeds differ in nothing that could fail
+        training.rehearse(training.learner(training.build_agent()), steps)
+    return run
 
 
 def _data_of(training: Training, root: Path, known: dict[tuple, tuple[DataSet, str]]) -> tuple[DataSet, str]:

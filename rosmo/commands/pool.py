@@ -4,15 +4,16 @@ One single-threaded process per core is faster than all seeds vmapped in one pro
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from rosmo.commands.shared import open_run
+from rosmo.commands.workload import Workload
 from rosmo.runs.folder import RunFolder
 from rosmo.runs.progress import show
 
@@ -41,23 +42,24 @@ def train_all(folders: Sequence[RunFolder], label: str, resume_with: str) -> Non
         label: what the progress display calls them.
         resume_with: the command that goes on after a stop.
     """
-    compiled = tempfile.TemporaryDirectory(prefix="rosmo-compiled-")
-    updates = [open_run(folder)[0].num_updates for folder in folders]
+    # Beside the runs: whoever goes on after a kill has it, and in the end it is removed.
+    compiled = Path(os.path.commonpath([folder.path.resolve() for folder in folders])) / ".compiled"
+    work = Workload({folder: open_run(folder)[0].num_updates for folder in folders})
     waiting = [folder for folder in folders if not folder.finished()]
     running: dict[int, tuple[RunFolder, subprocess.Popen]] = {}
     failures: list[str] = []
-    done = {folder.path: folder.updates_taken() for folder in folders}
-    progress = show(sum(updates), label, unit="updates", done=sum(done.values()))
+    progress = show(work.total, label, unit="updates", done=work.done)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # it stops the runs as Ctrl-C does
     try:
         while waiting or running:
-            free = [core for core in sorted(os.sched_getaffinity(0)) if core not in running]
-            for core in free[: len(waiting)]:
-                running[core] = _start(waiting.pop(0), core, compiled.name)
+            cores = sorted(os.sched_getaffinity(0))
+            for core in [core for core in cores if core not in running][: len(waiting)]:
+                running[core] = _start(waiting.pop(0), core, str(compiled))
             time.sleep(_POLL_SECONDS)
             ended = [core for core, (_, process) in running.items() if process.poll() is not None]
-            left = f"{len(waiting) + len(running) - len(ended)} runs left"
-            progress.advance(_count(done, [folder for folder, _ in running.values()]), left)
+            taken = work.look(folder for folder, _ in running.values())
+            left = len(waiting) + len(running) - len(ended)
+            progress.advance(taken, f"{left} run{'s' * (left != 1)} left", work.seconds_left(len(cores)))
             for core in ended:
                 folder, process = running.pop(core)
                 failures += _failure(folder, process.returncode)
@@ -69,7 +71,7 @@ def train_all(folders: Sequence[RunFolder], label: str, resume_with: str) -> Non
     finally:
         signal.signal(signal.SIGTERM, before)
         progress.close()
-        compiled.cleanup()
+        shutil.rmtree(compiled, ignore_errors=True)
     if failures:
         raise ChildProcessError(f"{len(failures)} of {len(folders)} runs failed; the first: {failures[0]}")
 
@@ -103,13 +105,3 @@ def _failure(folder: RunFolder, code: int) -> list[str]:
     message = f"{folder.path} {end}: {last[0]} (all of it in {folder.log})"
     print(message, file=sys.stderr, flush=True)
     return [message]
-
-
-def _count(done: dict[Path, int], at_work: Sequence[RunFolder]) -> int:
-    """Returns by how much the updates that are `done`, which it keeps, have grown.
-
-    A run that goes on from a checkpoint repeats some updates, which count once.
-    """
-    before = sum(done.values())
-    done |= {folder.path: max(done[folder.path], folder.updates_taken()) for folder in at_work}
-    return sum(done.values()) - before

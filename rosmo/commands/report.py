@@ -2,7 +2,6 @@
 
 import argparse
 import importlib.util
-import json
 from pathlib import Path
 
 import gin
@@ -85,10 +84,11 @@ def read_run(folder: RunFolder, key: Key, seed: int, environment: str) -> Run:
         seed: of the run.
         environment: registered name, which reference scores are looked up by.
     """
-    result = json.loads(folder.result.read_text())
-    sampled, greedy = (float(np.mean(result[policy])) for policy in ("sampled", "greedy"))
+    result = folder.read_result()
+    sampled, greedy = float(np.mean(result.sampled)), float(np.mean(result.greedy))
     rows = folder.metrics.rows()
-    rates = [row["updates_per_second"] for row in rows if "updates_per_second" in row]
+    if not rows:
+        raise ValueError(f"{folder.metrics.path} has no rows: move the run's folder away, and begin it again")
     evaluations = (
         Evaluation(
             int(row["step"]), float(row["return"]), envs.normalised_or_none(environment, float(row["return"]))
@@ -99,12 +99,12 @@ def read_run(folder: RunFolder, key: Key, seed: int, environment: str) -> Run:
     return Run(
         key=key,
         seed=seed,
-        updates=int(result["step"]),
+        updates=int(result.step),
         sampled=sampled,
         greedy=greedy,
         normalised=envs.normalised_or_none(environment, sampled),
         evaluations=tuple(evaluations),
-        seconds_per_update=1 / float(np.median(rates)) if rates else None,
+        seconds_per_update=folder.seconds_per_update(),
     )
 
 

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import json
 import math
 import os
 import sys
@@ -74,9 +73,9 @@ def _run(args: argparse.Namespace) -> None:
     training, _ = open_run(folder)
     draw(folder, training)
     for each in seed_folders(folder):
-        result = json.loads(each.result.read_text())
-        sampled, greedy = (np.mean(result[policy]) for policy in ("sampled", "greedy"))
-        print(f"{each.path}: return {sampled:.2f} (greedy {greedy:.2f}) after {result['step']:,} updates")
+        result = each.read_result()
+        sampled, greedy = np.mean(result.sampled), np.mean(result.greedy)
+        print(f"{each.path}: return {sampled:.2f} (greedy {greedy:.2f}) after {result.step:,} updates")
     print(f"learning curve: {folder.curve}")
 
 

@@ -4,12 +4,14 @@ import dataclasses
 import itertools
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rosmo.experiments import check
+
 _HERE = Path(__file__).parent
-_FIGURES = ("curves", "bars", "lines")
+_GROUPS = ("methods", "environments", "settings")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +24,11 @@ class Cell:
     seed: int
     configs: tuple[str, ...]
     bindings: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        """What it is a run of."""
+        return ", ".join(filter(None, (self.method, self.environment, self.setting)))
 
     @property
     def folder(self) -> Path:
@@ -55,26 +62,18 @@ class Experiment:
     settings: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=lambda: {"": {}})
     axis: str = ""
     seeds: int = 5
-    bindings: tuple[str, ...] = ()
+    bindings: Sequence[str] = ()
     paper: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     paper_note: str = ""
     figure: str = "bars"
 
     def __post_init__(self):
-        if self.figure not in _FIGURES:
-            raise ValueError(f"figure must be one of {', '.join(_FIGURES)}, got {self.figure!r}")
-        if not isinstance(self.seeds, int) or self.seeds < 1:
-            raise ValueError(f"seeds must be a whole number of at least 1, got {self.seeds!r}")
-        for group in ("methods", "environments", "settings"):
-            for name, part in getattr(self, group).items():
-                _check_part(f"{group}.{name}", part)
         folders: dict[Path, Cell] = {}
         for cell in self.cells():
             if (other := folders.setdefault(cell.folder, cell)) is not cell:
                 raise ValueError(
-                    f"{(other.method, other.environment, other.setting)} and "
-                    f"{(cell.method, cell.environment, cell.setting)} would share the folder "
-                    f"{cell.folder}: give them names that differ in letters or digits"
+                    f"{other.label!r} and {cell.label!r} would share the folder {cell.folder}: give them "
+                    "names that differ in letters or digits"
                 )
 
     def cells(self) -> Iterator[Cell]:
@@ -100,20 +99,24 @@ def load(name: str) -> Experiment:
             break
     else:
         raise FileNotFoundError(f"there is no experiment {name!r}; there are: {', '.join(names())}")
+    if path.parent != _HERE and path.stem in names():
+        raise ValueError(f"{path} has the name of a packaged experiment, and would share its runs: rename it")
     try:
         table = tomllib.loads(path.read_text())
-        table["bindings"] = tuple(table.get("bindings", ()))
+        check.experiment(table, _KEYS)
+        for part in itertools.chain(*(table.get(group, {}).values() for group in _GROUPS)):
+            part["configs"] = [_from_anywhere(config, path.parent) for config in part.get("configs", ())]
         return Experiment(name=path.stem, **table)
-    except (ValueError, TypeError, AttributeError) as error:
+    except ValueError as error:
         raise ValueError(f"{path} is no experiment: {error}") from error
 
 
-def _check_part(name: str, part: Mapping[str, Any]) -> None:
-    for key, texts in part.items():
-        if key not in ("configs", "bindings"):
-            raise ValueError(f"{name} has configs and bindings, and no {key!r}")
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise ValueError(f"{name}.{key} must be a list of texts, got {texts!r}")
+_KEYS = [field.name for field in dataclasses.fields(Experiment) if field.name != "name"]
+
+
+def _from_anywhere(config: str, folder: Path) -> str:
+    """Has a configuration that lies beside an experiment's file found from any folder."""
+    return str((folder / config).resolve()) if (folder / config).is_file() else config
 
 
 def _slug(text: str) -> str:

@@ -1,28 +1,26 @@
 """The figures of a report, drawn from its summary."""
 
 import itertools
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rosmo.report.style import legend, log_ticks, looks, panels, save, update_ticks
+from rosmo.report.style import legend, log_ticks, looks, panels, update_ticks
 
 Summary = dict[str, Any]
 _BUDGETS = {"flops": ("TFLOP per run", 1e12), "seconds": ("seconds of updates per run", 1.0)}
 
 
-def draw(summary: Summary, folder: Path) -> dict[str, Path]:
-    """Draws all figures that there are numbers for, and returns their files by name."""
+def draw(summary: Summary) -> dict[str, Any]:
+    """Returns all figures that there are numbers for, by name."""
     main = {"bars": _bars, "lines": _lines}
     drawn = {}
     if summary["aggregates"]:
         if summary["figure"] in main:
-            drawn["main"] = save(main[summary["figure"]](summary), folder / "main.png")
-        drawn["profile"] = save(_profile(summary), folder / "profile.png")
-        drawn["compute"] = save(_compute(summary), folder / "compute.png")
-    drawn["curves"] = save(_curves(summary), folder / "curves.png")
-    return drawn
+            drawn["main"] = main[summary["figure"]](summary)
+        drawn["profile"] = _profile(summary)
+        drawn["compute"] = _compute(summary)
+    return drawn | {"curves": _curves(summary)}
 
 
 def _bars(summary: Summary) -> Any:

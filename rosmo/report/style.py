@@ -1,33 +1,33 @@
 """What the figures of a report share: colours, panels and files."""
 
+import collections
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-# Apart for the colour-blind, too (Okabe and Ito, with brown and grey for yellow and black).
-_PALETTE = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A4B2A", "#999999"]
-# The same in every experiment.
-_FIXED = {"ROSMO": 0, "MZU": 1, "CRR": 2, "CQL": 3, "BC": 4}
+# Apart for the colour-blind, too (Okabe and Ito, with brown and grey for yellow).
+# The same in every experiment:
+_FIXED = {"ROSMO": "#0072B2", "MZU": "#D55E00", "CRR": "#009E73", "CQL": "#CC79A7", "BC": "#E69F00"}
+_FREE = ["#56B4E9", "#7A4B2A", "#999999", "#000000"]
 _DASHES = ["-", "--", ":", "-."]
 
 
 def looks(methods: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Returns a colour for each method, and another line style once the colours are used up."""
-    taken = {_FIXED[method] for method in methods if method in _FIXED}
-    rounds = len(methods) // len(_PALETTE) + 2
-    free = iter(
-        (dash, color)
-        for dash in range(rounds)
-        for color in range(len(_PALETTE))
-        if dash or color not in taken
-    )
-    chosen = {method: (0, _FIXED[method]) if method in _FIXED else next(free) for method in methods}
-    return {
-        method: {"color": _PALETTE[color], "linestyle": _DASHES[dash % len(_DASHES)]}
-        for method, (dash, color) in chosen.items()
-    }
+    """Returns a colour for each method, and another line style for the next one of the same colour.
+
+    Variants of a method, told from it after a comma as in "MZU, N = 4", have its colour.
+    """
+    colors, used, found = dict(_FIXED), collections.Counter(), {}
+    free = itertools.cycle(_FREE)
+    for method in methods:
+        family = method.partition(",")[0]
+        color = colors[family] if family in colors else colors.setdefault(family, next(free))
+        found[method] = {"color": color, "linestyle": _DASHES[used[color] % len(_DASHES)]}
+        used[color] += 1
+    return found
 
 
 def panels(rows: int, columns: int, *, width: float = 3.4, height: float = 2.6, **sharing: Any) -> Any:

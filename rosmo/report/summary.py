@@ -93,11 +93,16 @@ def _mean_and_std(values: Sequence[float]) -> dict[str, float | None]:
 
 
 def _curve(runs: Sequence[Run]) -> dict[str, list]:
-    """Mean and deviation of the returns over the updates that all seeds were evaluated at."""
+    """The returns over the updates that all seeds were evaluated at: mean, deviation and each seed's."""
     by_updates = [{e.updates: e.score for e in run.evaluations} for run in runs]
     updates = sorted(set.intersection(*map(set, by_updates)))
     points = [_mean_and_std([scores[step] for scores in by_updates]) for step in updates]
-    return {"updates": updates, "mean": [p["mean"] for p in points], "std": [p["std"] for p in points]}
+    return {
+        "updates": updates,
+        "mean": [point["mean"] for point in points],
+        "std": [point["std"] for point in points],
+        "seeds": [[scores[step] for step in updates] for scores in by_updates],
+    }
 
 
 def _aggregates(scores: dict[tuple[str, str], np.ndarray]) -> list[dict[str, Any]]:

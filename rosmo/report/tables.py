@@ -109,8 +109,8 @@ def missing(summary: Summary) -> str:
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1) -> str:
     """Writes a table, its first columns as texts to the left and the others as numbers to the right."""
     align = [*["---"] * texts, *["---:"] * (len(header) - texts)]
-    escaped = ([cell.replace("|", "\\|") for cell in row] for row in rows)
-    return "\n".join("| " + " | ".join(row) + " |" for row in (header, align, *escaped))
+    escaped = ([cell.replace("|", "\\|") for cell in row] for row in (header, align, *rows))
+    return "\n".join("| " + " | ".join(row) + " |" for row in escaped)
 
 
 def plus_minus(mean: float, std: float | None) -> str:

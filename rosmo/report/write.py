@@ -7,13 +7,14 @@ from typing import Any
 from rosmo.report import tables
 from rosmo.report.figures import draw
 from rosmo.report.results import Results
+from rosmo.report.style import save
 from rosmo.report.summary import summarise
 
 _COMPUTE = (
     "Of one update: the states that the model imagines a next state of (for the targets and for the loss), "
     "the operations of its products (a multiply and an add are two), counted in the trace of the loss and "
     "its gradient with loops multiplied out, and the median time in the runs, one on each core. "
-    "CRR and CQL imagine no next state: they ask the same dynamics for the values of all actions. Calls and "
+    "A critic imagines no next state: it asks the same dynamics for the values of all actions. Calls and "
     "operations are those of an update that computes its own targets. On a small data set an agent without a "
     "search keeps the targets of all steps while the target network stands still, so that its seconds are "
     "lower than its operations suggest; a search, whose targets are drawn, and the baselines keep none."
@@ -27,7 +28,8 @@ _CAPTIONS = {
     "main": "IQM of the normalised score, with 95% intervals.",
     "profile": "Performance profile: the share of runs whose normalised score exceeds τ, with 95% intervals.",
     "compute": "The IQM that a budget of compute for each run reaches: every run at its last evaluation "
-    "within the budget, a run that is over at its end.",
+    "within the budget, a run that is over at its end. These evaluations have fewer episodes than those of "
+    "the tables, and a score is reached somewhere before the evaluation that shows it.",
     "curves": "Returns by drawn actions: mean over seeds, and a band of one standard deviation. Where some "
     "runs are much longer than others, the axis is logarithmic past the end of the shortest.",
 }
@@ -41,14 +43,18 @@ def write(results: Results, folder: Path) -> Path:
         folder: where they go; what an earlier report wrote there is replaced.
     """
     summary = json.loads(json.dumps(summarise(results)))  # as whoever reads the file will see it
+    numbers = json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False)
+    figures = draw(summary)
+    text = markdown(summary, {name: f"{name}.png" for name in figures})
+    # Nothing is replaced before all of its successors are there.
     folder.mkdir(parents=True, exist_ok=True)
     for name in _CAPTIONS:
         (folder / f"{name}.png").unlink(missing_ok=True)  # it may have no successor
-    pictures = {name: path.name for name, path in draw(summary, folder).items()}
-    text = json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False)
-    (folder / "results.json").write_text(text + "\n")
+    for name, figure in figures.items():
+        save(figure, folder / f"{name}.png")
+    (folder / "results.json").write_text(numbers + "\n")
     report = folder / "report.md"
-    report.write_text(markdown(summary, pictures))
+    report.write_text(text)
     return report
 
 
@@ -102,7 +108,7 @@ def _aggregates(summary: dict[str, Any], pictures: dict[str, str]) -> list[str]:
 def _drawn(summary: dict[str, Any]) -> str:
     text = (
         "By drawn actions: mean ± standard deviation over seeds. An agent that has no policy to draw from "
-        "(CQL) takes its best action."
+        "takes its best action."
     )
     if summary["paper_note"]:
         text += f" The paper's figures are {summary['paper_note']}."

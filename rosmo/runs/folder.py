@@ -5,13 +5,27 @@ import csv
 import fcntl
 import importlib.metadata
 import json
+import math
 import os
 import platform
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 _PACKAGES = ("rosmo", "jax", "jaxlib", "equinox", "optax", "mctx", "numpy", "gin-config", "bsuite")
 _EXTRAS = ("minatar", "ale-py", "opencv-python-headless", "opencv-python", "zstandard", "tensorflow-datasets")
+
+_BEGIN_AGAIN = "move the run's folder away, and begin it again"
+_SCORE_AGAIN = "delete it, and the run is scored again when it goes on"
+
+
+class Result(NamedTuple):
+    """What came out of a run: the updates that it took, and the returns of its last evaluation."""
+
+    step: int
+    sampled: list[float]
+    greedy: list[float]
 
 
 class RunFolder:
@@ -41,6 +55,21 @@ class RunFolder:
         rows = self.metrics.rows()
         return int(rows[-1]["step"]) if rows else 0
 
+    def seconds_per_update(self) -> float | None:
+        """The median over the rows of its table, if there are any."""
+        rates = [row["updates_per_second"] for row in self.metrics.rows() if "updates_per_second" in row]
+        return 1 / statistics.median(rates) if rates else None
+
+    def read_result(self) -> Result:
+        """Returns what `finish` wrote."""
+        with _readable(self.result, _SCORE_AGAIN):
+            found = json.loads(self.result.read_text())
+            result = Result(**{field: found[field] for field in Result._fields})
+            for returns in (result.sampled, result.greedy):
+                if not returns or not all(map(math.isfinite, returns)):
+                    raise ValueError("it lacks returns, or has some that are not finite")
+            return result
+
     def finish(self, result: Mapping) -> None:
         """Writes down what came out."""
         _write(self.result, json.dumps(dict(result), indent=2))
@@ -66,7 +95,8 @@ class RunFolder:
         """Returns what `begin` was given."""
         if not self.exists():
             raise FileNotFoundError(f"{self.path} is no run: it has no {self.settings.name}")
-        return json.loads(self.settings.read_text())
+        with _readable(self.settings, _BEGIN_AGAIN):
+            return dict(json.loads(self.settings.read_text()))
 
 
 class MetricsTable:
@@ -90,13 +120,13 @@ class MetricsTable:
         """Returns all complete rows; empty cells are left out."""
         if not self.path.exists():
             return []
-        with self.path.open(newline="") as file:
+        with _readable(self.path, _BEGIN_AGAIN), self.path.open(newline="") as file:
             whole = [line for line in file if line.endswith("\n")]  # a row may be cut off by a kill
-        return [
-            {name: float(cell) for name, cell in row.items() if cell not in ("", None)}
-            for row in csv.DictReader(whole)
-            if None not in row.values()
-        ]
+            return [
+                {name: float(cell) for name, cell in row.items() if cell not in ("", None)}
+                for row in csv.DictReader(whole)
+                if None not in row.values()
+            ]
 
     def truncate(self, step: int) -> None:
         """Drops what was logged after a step, which a resumed run will log again."""
@@ -126,6 +156,15 @@ def versions() -> dict[str, str]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
     return found
+
+
+@contextlib.contextmanager
+def _readable(path: Path, advice: str) -> Iterator[None]:
+    """Says of a damaged file which one it is and what to do."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, csv.Error) as error:
+        raise ValueError(f"{path} is damaged ({error}): {advice}") from error
 
 
 def _write(path: Path, text: str) -> None:

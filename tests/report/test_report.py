@@ -13,6 +13,7 @@ from rosmo import configs, envs, experiments
 from rosmo.cli import main
 from rosmo.commands.report import gather
 from rosmo.report import style, tables, write
+from rosmo.report.figures import draw
 from rosmo.runs.folder import RunFolder
 
 TOML = """
@@ -167,6 +168,9 @@ def test_the_json_has_each_seed_and_the_aggregates_over_complete_seeds(numbers):
     better, worse = numbers["improvement"]
     assert better["probability"] == (3 / 6 + 1) / 2  # 3 of 6 pairs on catch, all on cartpole
     assert worse["probability"] == 1 - better["probability"]
+    low, high = better["interval"]
+    assert low < better["probability"] < high
+    assert worse["interval"] == [1 - high, 1 - low]
     assert numbers["missing"] == [
         {"method": "MZU", "environment": "cartpole", "setting": "", "seed": 2, "updates": 1_000}
     ]
@@ -186,10 +190,92 @@ def test_a_budget_takes_the_last_evaluation_within_it(numbers):
         budgets, scores = (np.array(one[quantity][name]) for name in ("budget", "iqm"))
         cells = [cell for cell in numbers["cells"] if cell["method"] == one["method"]]
         cost = "flops" if quantity == "flops" else "seconds_per_update"
-        updates = {"ROSMO": 4_000, "MZU": 2_000}[one["method"]]
+        updates, complete = {"ROSMO": (4_000, 3), "MZU": (2_000, 2)}[one["method"]]
         assert budgets[-1] == pytest.approx(updates * max(cell[cost] for cell in cells))
         final = next(a["iqm"] for a in numbers["aggregates"] if a["method"] == one["method"])
         assert scores[-1] == pytest.approx(final)
+        # Evaluations are 1,000 updates apart; one after `step` updates returned step / 1,000 everywhere.
+        dearest = max(cell[cost] for cell in cells)
+        within = (budgets > 1_001 * dearest) & (budgets < 1_999 * min(cell[cost] for cell in cells))
+        early = [envs.normalised_score(name, np.ones(complete)) for name in ("catch", "cartpole")]
+        assert within.any()
+        np.testing.assert_allclose(scores[within], stats.trim_mean(np.concatenate(early), 0.25))
+
+
+def test_curves_are_of_the_evaluations_that_all_seeds_have(numbers):
+    cell = next(c for c in numbers["cells"] if (c["method"], c["environment"]) == ("ROSMO", "cartpole"))
+    assert cell["curve"] == {
+        "updates": [0, 1_000, 2_000, 4_000],
+        "mean": [0.0, 1.0, 2.0, 950.0],
+        "std": [0.0, 0.0, 0.0, 50.0],
+        "seeds": [[0.0, 1.0, 2.0, 900.0], [0.0, 1.0, 2.0, 1000.0], [0.0, 1.0, 2.0, 950.0]],
+    }
+
+
+def test_a_profile_is_the_share_of_runs_above_a_score(numbers):
+    scores = np.concatenate([
+        envs.normalised_score(environment, np.array(SCORES["ROSMO", environment]))
+        for environment in ("catch", "cartpole")
+    ])  # fmt: skip
+    profile = next(one for one in numbers["profiles"]["methods"] if one["method"] == "ROSMO")
+    thresholds = np.array(numbers["profiles"]["thresholds"])
+    np.testing.assert_allclose(profile["share"], (scores[:, None] > thresholds).mean(0))
+    assert 0 < np.mean(profile["share"]) < 1
+
+
+def test_figures_draw_the_numbers(numbers):
+    numbers = numbers | {"figure": "lines", "settings": ["", "other"], "axis": "x"}
+    figures = draw(numbers)
+    points = {line.get_label(): line.get_ydata() for line in figures["main"].axes[0].get_lines()}
+    for one in numbers["aggregates"]:
+        np.testing.assert_array_equal(points[one["method"]], [one["iqm"]])
+    for axis, environment in zip(figures["curves"].axes, numbers["environments"], strict=True):
+        cells = [cell for cell in numbers["cells"] if cell["environment"] == environment]
+        drawn = {line.get_label(): line.get_ydata() for line in axis.get_lines()}
+        assert {name: list(values) for name, values in drawn.items()} == {
+            cell["method"]: cell["curve"]["mean"] for cell in cells
+        }
+    bars = draw(numbers | {"figure": "bars"})["main"].axes[0].patches
+    assert [bar.get_width() for bar in bars] == [one["iqm"] for one in numbers["aggregates"]]
+
+
+def test_a_method_and_its_variants_keep_their_colour():
+    names = ["OneStep", "MZU, N = 4", "MZU, unroll 1", "MZU-Q", "ROSMO"]
+    looks = style.looks(names)
+    assert looks["ROSMO"] == style.looks(["ROSMO"])["ROSMO"]
+    assert looks["MZU, N = 4"] == style.looks(["MZU"])["MZU"]
+    assert looks["MZU, unroll 1"]["color"] == looks["MZU, N = 4"]["color"]
+    assert len({(look["color"], look["linestyle"]) for look in looks.values()}) == len(names)
+    many = style.looks([f"method {number}" for number in range(9)])
+    assert len({(look["color"], look["linestyle"]) for look in many.values()}) == 9
+
+
+def test_a_report_that_cannot_be_made_leaves_the_last_one(tmp_path, monkeypatch):
+    (tmp_path / "one.toml").write_text(WITH_SETTINGS)
+    experiment = experiments.load(str(tmp_path / "one.toml"))
+    finish(begin(tmp_path / "runs", next(experiment.cells())), 15_000, 1.0)
+    results = gather(experiment, tmp_path / "runs")
+    write(results, tmp_path / "docs")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "docs").iterdir()}
+    monkeypatch.setattr(tables, "compute", lambda summary: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        write(results, tmp_path / "docs")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "docs").iterdir()} == before
+
+
+def test_a_run_without_metrics_is_named(tmp_path):
+    (tmp_path / "one.toml").write_text(WITH_SETTINGS)
+    experiment = experiments.load(str(tmp_path / "one.toml"))
+    folder = begin(tmp_path / "runs", next(experiment.cells()))
+    finish(folder, 15_000, 1.0)
+    folder.metrics.path.unlink()
+    with pytest.raises(ValueError, match=r"rosmo-catch-0/seed0/metrics\.csv has no rows"):
+        gather(experiment, tmp_path / "runs")
+
+
+def test_a_bar_in_a_name_breaks_no_table():
+    text = tables.table(["P", "A|B"], [["A|B", "1"]])
+    assert text.splitlines() == ["| P | A\\|B |", "| --- | ---: |", "| A\\|B | 1 |"]
 
 
 def test_one_seed_of_one_environment_makes_a_report_without_intervals(tmp_path):

@@ -53,6 +53,36 @@ def test_a_folder_is_a_run_once_everything_is_written(tmp_path):
         assert versions[package] == importlib.metadata.version(package)
 
 
+@pytest.mark.parametrize(
+    "text",
+    ['{"step": 1, "sam', "", "[]", '{"step": 1, "greedy": [1.0]}']
+    + [f'{{"step": 1, "sampled": {returns}, "greedy": [1.0]}}' for returns in ("[]", "[NaN]", "3", '["x"]')],
+)
+def test_a_damaged_result_is_named(text, tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.result.write_text(text)
+    with pytest.raises(ValueError, match=r"result\.json is damaged \(.+\): delete it"):
+        folder.read_result()
+
+
+@pytest.mark.parametrize(
+    ("file", "contents"),
+    [
+        ("settings.json", b"{"),
+        ("settings.json", b"3"),
+        ("metrics.csv", b"step,loss\n1,6x0\n"),
+        ("metrics.csv", b"step\n\xff\n"),
+        ("metrics.csv", b"step\n1,2\n"),
+        ("metrics.csv", b"step\n" + 200_000 * b"1" + b"\n"),  # more than a cell may hold
+    ],
+)
+def test_a_damaged_file_of_a_run_is_named(file, contents, tmp_path):
+    (tmp_path / file).write_bytes(contents)
+    folder = RunFolder(tmp_path)
+    with pytest.raises(ValueError, match=f"{file} is damaged .*: move the run's folder away"):
+        folder.read_settings() if file == "settings.json" else folder.updates_taken()
+
+
 def test_one_process_at_a_time_trains_in_a_folder(tmp_path):
     folder = RunFolder(tmp_path)
     with (
