@@ -101,8 +101,12 @@ def missing(summary: Summary) -> str:
     seeds = {key: ", ".join(states) for key, states in groups.items()}
     if len(seeds) == len(grid) and len(common := set(seeds.values())) == 1:
         return f"Seeds {common.pop()}, everywhere."
-    rows = [[*_names(summary, s, m), e, seeds[s, m, e]] for s, m, e in grid if (s, m, e) in seeds]
-    header = [*_names(summary), "environment", "seeds"]
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for setting, method, environment in grid:
+        if state := seeds.get((setting, method, environment)):
+            alike.setdefault((*_names(summary, setting, method), state), []).append(environment)
+    rows = [[*names, ", ".join(environments), state] for (*names, state), environments in alike.items()]
+    header = [*_names(summary), "environments", "seeds"]
     return table(header, rows, texts=len(header))
 
 

@@ -68,7 +68,7 @@ EQUAL = """\
 | MZU | 0.500 ± 0.250 | 500.00 ± 141.42 |
 """
 MISSING = """\
-| method | environment | seeds |
+| method | environments | seeds |
 | --- | --- | --- |
 | MZU | cartpole | 2 (1,000 updates) |
 """
@@ -290,20 +290,21 @@ def test_one_seed_of_one_environment_makes_a_report_without_intervals(tmp_path):
     assert "P(row > column)" not in text
 
 
-def test_seeds_that_are_missing_everywhere_are_said_once():
-    def said(*missing: tuple[str, int]) -> str:
-        lacking = [
-            {"setting": "", "method": m, "environment": "catch", "seed": s, "updates": 0} for m, s in missing
-        ]
-        grid = {"settings": [""], "methods": ["A", "B"], "environments": ["catch"]}
-        return tables.missing(grid | {"missing": lacking})
+def test_runs_that_are_missing_alike_are_said_once():
+    def said(*missing: tuple[str, str, int]) -> list[str]:
+        keys = ("method", "environment", "seed")
+        lacking = [dict(zip(keys, one, strict=True)) | {"setting": "", "updates": 0} for one in missing]
+        grid = {"settings": [""], "methods": ["A", "B"], "environments": ["x", "y"]}
+        return tables.missing(grid | {"missing": lacking}).splitlines()
 
-    assert said(("A", 1), ("A", 2), ("B", 1), ("B", 2)) == "Seeds 1, 2, everywhere."
-    assert said(("A", 1), ("A", 2), ("B", 2)).splitlines()[2:] == [
-        "| A | catch | 1, 2 |",
-        "| B | catch | 2 |",
+    cells = [(method, environment) for method in "AB" for environment in "xy"]
+    assert said(*((m, e, s) for m, e in cells for s in (1, 2))) == ["Seeds 1, 2, everywhere."]
+    assert said(*((m, e, 2) for m, e in cells), ("B", "y", 3))[2:] == [
+        "| A | x, y | 2 |",
+        "| B | x | 2 |",
+        "| B | y | 2, 3 |",
     ]
-    assert said(("A", 1)).splitlines()[2:] == ["| A | catch | 1 |"]
+    assert said(("A", "y", 1))[2:] == ["| A | y | 1 |"]
 
 
 def test_a_run_of_other_settings_is_named(tmp_path):
