@@ -1,5 +1,6 @@
 import itertools
 import re
+from pathlib import Path
 
 import pytest
 
@@ -51,6 +52,12 @@ def test_a_bad_file_and_an_unknown_name_are_one_sentence(tmp_path):
     (tmp_path / "noise.toml").write_text(file.read_text())
     with pytest.raises(ValueError, match="has the name of a packaged experiment"):
         experiments.load(str(tmp_path / "noise.toml"))
+
+
+def test_a_packaged_file_is_read_by_its_path_too(monkeypatch):
+    folder = Path(experiments.__file__).parent
+    monkeypatch.chdir(folder.parent)
+    assert experiments.load(f"{folder.name}/noise.toml") == experiments.load("noise")
 
 
 @pytest.mark.parametrize(

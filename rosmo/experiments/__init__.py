@@ -99,7 +99,7 @@ def load(name: str) -> Experiment:
             break
     else:
         raise FileNotFoundError(f"there is no experiment {name!r}; there are: {', '.join(names())}")
-    if path.parent != _HERE and path.stem in names():
+    if path.resolve().parent != _HERE.resolve() and path.stem in names():
         raise ValueError(f"{path} has the name of a packaged experiment, and would share its runs: rename it")
     try:
         table = tomllib.loads(path.read_text())
