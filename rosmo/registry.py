@@ -2,7 +2,7 @@
 
 import difflib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 Part = TypeVar("Part")
@@ -45,8 +45,7 @@ class Registry:
         """Returns the part called `name`; the error for an unknown name lists the nearest ones and all."""
         if name in self._parts:
             return self._parts[name]
-        near = difflib.get_close_matches(str(name), self._parts, n=3, cutoff=0.5)
-        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        hint = f" Did you mean {near}?" if (near := nearest(str(name), self._parts)) else ""
         raise UnknownPartError(
             f"there is no {self.kind} {name!r}.{hint} There are: {', '.join(self.names()) or 'none'}."
         )
@@ -67,6 +66,11 @@ class Registry:
                 f"{name!r} is not of the kind {self.kind!r}: it takes no {', '.join(map(repr, missing))} "
                 f"(every {self.kind} takes {', '.join(self._requires)})"
             )
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Returns the names that someone who wrote `name` may have meant, as a text; an empty one for none."""
+    return " or ".join(map(repr, difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)))
 
 
 def _where(part: Callable[..., Any]) -> str:

@@ -11,7 +11,7 @@ from rosmo import envs, experiments
 from rosmo.commands.shared import EXPERIMENTS, load_configuration, open_run
 from rosmo.experiments import Cell, Experiment
 from rosmo.report import Compute, Evaluation, Key, Missing, Results, Run, update_compute, write
-from rosmo.runs.folder import RunFolder
+from rosmo.runs.folder import BEGIN_AGAIN, RunFolder, seconds_per_update
 from rosmo.runs.train import Training
 
 
@@ -88,7 +88,7 @@ def read_run(folder: RunFolder, key: Key, seed: int, environment: str) -> Run:
     sampled, greedy = float(np.mean(result.sampled)), float(np.mean(result.greedy))
     rows = folder.metrics.rows()
     if not rows:
-        raise ValueError(f"{folder.metrics.path} has no rows: move the run's folder away, and begin it again")
+        raise ValueError(f"{folder.metrics.path} has no rows: {BEGIN_AGAIN}")
     evaluations = (
         Evaluation(
             int(row["step"]), float(row["return"]), envs.normalised_or_none(environment, float(row["return"]))
@@ -104,7 +104,7 @@ def read_run(folder: RunFolder, key: Key, seed: int, environment: str) -> Run:
         greedy=greedy,
         normalised=envs.normalised_or_none(environment, sampled),
         evaluations=tuple(evaluations),
-        seconds_per_update=folder.seconds_per_update(),
+        seconds_per_update=seconds_per_update(rows),
     )
 
 

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from rosmo.runs.folder import RunFolder
+from rosmo.runs.folder import RunFolder, seconds_per_update
 
 
 class Workload:
@@ -35,8 +35,10 @@ class Workload:
         """
         before = self.done
         for folder in folders:
-            self._done[folder.path] = max(self._done[folder.path], folder.updates_taken())
-            if seconds := folder.seconds_per_update():
+            rows = folder.metrics.rows()
+            if rows:
+                self._done[folder.path] = max(self._done[folder.path], int(rows[-1]["step"]))
+            if seconds := seconds_per_update(rows):
                 self._seconds[folder.path.parent] = seconds
         return self.done - before
 

@@ -1,7 +1,6 @@
 """What tells gin about the registries, reads files and bindings, and explains mistakes in them."""
 
 import contextlib
-import difflib
 import importlib
 import importlib.util
 import inspect
@@ -20,6 +19,7 @@ from rosmo.agents import LatentAgent
 from rosmo.codec import Codec
 from rosmo.learner import Learner, adamw
 from rosmo.model import latent_model
+from rosmo.registry import nearest
 from rosmo.runs.train import Training
 
 _HERE = Path(__file__).parent
@@ -222,5 +222,4 @@ def _explain(message: str) -> str:
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
-    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return f" Did you mean {near}?" if (near := nearest(name, names)) else ""

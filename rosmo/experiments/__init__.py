@@ -11,7 +11,6 @@ from typing import Any
 from rosmo.experiments import check
 
 _HERE = Path(__file__).parent
-_GROUPS = ("methods", "environments", "settings")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +103,7 @@ def load(name: str) -> Experiment:
     try:
         table = tomllib.loads(path.read_text())
         check.experiment(table, _KEYS)
-        for part in itertools.chain(*(table.get(group, {}).values() for group in _GROUPS)):
+        for part in itertools.chain(*(table.get(group, {}).values() for group in check.GROUPS)):
             part["configs"] = [_from_anywhere(config, path.parent) for config in part.get("configs", ())]
         return Experiment(name=path.stem, **table)
     except ValueError as error:

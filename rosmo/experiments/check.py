@@ -1,10 +1,12 @@
 """What an experiment's file may say; every mistake is one sentence that names the place."""
 
-import difflib
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from rosmo.registry import nearest
+
+GROUPS = ("methods", "environments", "settings")
 _FIGURES = ("curves", "bars", "lines")
 
 
@@ -26,7 +28,7 @@ def experiment(table: Any, known: Iterable[str]) -> None:
     if type(seeds := table.get("seeds", 1)) is not int or seeds < 1:
         raise ValueError(f"seeds must be a whole number of at least 1, got {seeds!r}")
     texts("bindings", table.get("bindings", []))
-    for name in ("methods", "environments", "settings"):
+    for name in GROUPS:
         if name in table:
             group(name, table[name])
     paper(table.get("paper", {}), table["environments"], table.get("settings", [""]), table["methods"])
@@ -49,7 +51,7 @@ def group(name: str, parts: Any) -> None:
 
 def texts(name: str, values: Any) -> None:
     """Refuses what is not a list of texts, a single text among others."""
-    if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise ValueError(f"{name} must be a list of texts, got {values!r}")
 
 
@@ -60,8 +62,8 @@ def keys(where: str, table: Any, known: Iterable[str]) -> None:
     names = list(known)
     for name in table:
         if name not in names:
-            near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(map(repr, names))}"
+            near = nearest(name, names)
+            hint = f"did you mean {near}?" if near else f"there are: {', '.join(map(repr, names))}"
             raise ValueError(f"{where} has no {name!r}; {hint}")
 
 

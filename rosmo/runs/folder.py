@@ -16,7 +16,7 @@ from typing import NamedTuple
 _PACKAGES = ("rosmo", "jax", "jaxlib", "equinox", "optax", "mctx", "numpy", "gin-config", "bsuite")
 _EXTRAS = ("minatar", "ale-py", "opencv-python-headless", "opencv-python", "zstandard", "tensorflow-datasets")
 
-_BEGIN_AGAIN = "move the run's folder away, and begin it again"
+BEGIN_AGAIN = "move the run's folder away, and begin it again"
 _SCORE_AGAIN = "delete it, and the run is scored again when it goes on"
 
 
@@ -55,11 +55,6 @@ class RunFolder:
         rows = self.metrics.rows()
         return int(rows[-1]["step"]) if rows else 0
 
-    def seconds_per_update(self) -> float | None:
-        """The median over the rows of its table, if there are any."""
-        rates = [row["updates_per_second"] for row in self.metrics.rows() if "updates_per_second" in row]
-        return 1 / statistics.median(rates) if rates else None
-
     def read_result(self) -> Result:
         """Returns what `finish` wrote."""
         with _readable(self.result, _SCORE_AGAIN):
@@ -95,7 +90,7 @@ class RunFolder:
         """Returns what `begin` was given."""
         if not self.exists():
             raise FileNotFoundError(f"{self.path} is no run: it has no {self.settings.name}")
-        with _readable(self.settings, _BEGIN_AGAIN):
+        with _readable(self.settings, BEGIN_AGAIN):
             return dict(json.loads(self.settings.read_text()))
 
 
@@ -120,7 +115,7 @@ class MetricsTable:
         """Returns all complete rows; empty cells are left out."""
         if not self.path.exists():
             return []
-        with _readable(self.path, _BEGIN_AGAIN), self.path.open(newline="") as file:
+        with _readable(self.path, BEGIN_AGAIN), self.path.open(newline="") as file:
             whole = [line for line in file if line.endswith("\n")]  # a row may be cut off by a kill
             return [
                 {name: float(cell) for name, cell in row.items() if cell not in ("", None)}
@@ -147,6 +142,12 @@ class MetricsTable:
             return []
         header, newline, _ = self.path.read_text().partition("\n")
         return header.strip().split(",") if newline else []  # without its end it was cut off
+
+
+def seconds_per_update(rows: Sequence[Mapping[str, float | int]]) -> float | None:
+    """Returns the median over the rows of a run's table, if any has a rate."""
+    rates = [row["updates_per_second"] for row in rows if "updates_per_second" in row]
+    return 1 / statistics.median(rates) if rates else None
 
 
 def versions() -> dict[str, str]:
