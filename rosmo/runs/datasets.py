@@ -1,5 +1,6 @@
 """The data of a training run: what is on disk, or else what is collected once and kept."""
 
+import contextlib
 import json
 import zlib
 from collections.abc import Callable, Iterator
@@ -114,7 +115,8 @@ def load_or_collect(
         return FrameStore(directory, fraction=fraction, seed=seed)
     if data is None and not (directory.exists() and any(directory.iterdir())):
         _refuse_atari(environment, directory)
-        collect_to(directory, environment, noise=noise, seed=seed)
+        with contextlib.suppress(FileExistsError):  # another run was first: its data is as good as ours
+            collect_to(directory, environment, noise=noise, seed=seed)
     _refuse_frames(environment, directory)
     return rlds.read(directory, fraction=fraction, seed=seed)
 
