@@ -124,6 +124,12 @@ def test_minatar_has_the_parts_of_bsuite_and_a_network_for_images():
     assert model.networks.prediction.policy.weight.shape == (24, 6)
 
 
+def test_minatar_has_the_value_targets_of_atari():
+    for name in ("rosmo", "mzu", "crr", "cql"):
+        steps = [configs.load([f"{suite}/{name}"]).build_agent().td_steps for suite in ("atari", "minatar")]
+        assert steps == ([1, 1] if name in ("crr", "cql") else [5, 5])
+
+
 def test_the_baselines_take_what_all_agents_share():
     crr = configs.load(["bsuite/crr"], ["weighting = 'binary'", "td_steps = 3", "bins = 30"]).build_agent()
     assert isinstance(crr, CRR)

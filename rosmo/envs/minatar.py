@@ -22,8 +22,8 @@ from jaxtyping import UInt8
 from rosmo.envs.base import Reference, references, registry
 
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
-references["minatar/breakout"] = Reference(random=0.39, online=6.42)
-references["minatar/space_invaders"] = Reference(random=3.90, online=30.95)
+references["minatar/breakout"] = Reference(random=0.39, online=8.28)
+references["minatar/space_invaders"] = Reference(random=3.90, online=32.15)
 _MAX_STEPS = 2_500
 _PIXELS = 16  # height and width of a cell on the screen
 
