@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -124,8 +125,30 @@ def record(
     """
     env = envs.make(environment, seed=seed, noise=noise)
     rng = np.random.default_rng(seed)
+    actions = envs.number_of_actions(env)
     for _ in range(episodes):
-        yield _play(env, policies.get(policy)(num_actions=envs.number_of_actions(env), rng=rng))
+        built = policies.get(policy)(num_actions=actions, rng=rng)
+        if not callable(built):
+            raise TypeError(f"the policy {policy!r} must build a function of an observation, got {built!r}")
+        yield _play(env, _checked(built, policy, actions))
+
+
+def _checked(act: Callable[..., Any], name: str, num_actions: int) -> policies.Policy:
+    """Refuses what is no action, where an environment might take it for another."""
+
+    def checked(observation: np.ndarray) -> int:
+        action = act(observation)
+        try:
+            index = operator.index(action)
+        except TypeError:
+            index = -1
+        if not 0 <= index < num_actions:
+            raise ValueError(
+                f"the policy {name!r} chose {action!r}: actions are whole numbers from 0 to {num_actions - 1}"
+            )
+        return index
+
+    return checked
 
 
 def greedy_score(

@@ -156,6 +156,8 @@ def latent_model(
     """
     if num_actions < 1:
         raise ValueError(f"an agent needs at least one action, got num_actions={num_actions}")
+    if not 0 <= discount <= 1:
+        raise ValueError(f"discount must be between 0 and 1, got {discount}")
     if dtype not in ("float32", "bfloat16", "float16"):
         raise ValueError(f"dtype must be 'float32', 'bfloat16' or 'float16', got {dtype!r}")
     build = registry.get(network) if isinstance(network, str) else network

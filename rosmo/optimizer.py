@@ -47,6 +47,13 @@ def adamw(
         decay_steps: updates between two steps of the staircase; the paper does not say.
         decay_rate: what each step multiplies the rate by.
     """
+    least = {"learning_rate": learning_rate, "weight_decay": weight_decay, "warmup_steps": warmup_steps}
+    for name, value in least.items():
+        if value < 0:
+            raise ValueError(f"{name} must not be negative, got {value}")
+    for name, value in {"max_grad_norm": max_grad_norm, "decay_rate": decay_rate}.items():
+        if value <= 0:
+            raise ValueError(f"{name} must be positive, got {value}")
     schedule = optax.warmup_exponential_decay_schedule(
         0.0, learning_rate, warmup_steps, decay_steps, decay_rate, staircase=True
     )

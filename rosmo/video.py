@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import UInt8
 
-_RATE = 15  # pictures a second: an Atari game at its own speed
+_RATE = 15  # pictures a second: an Atari game at its own speed, and at 14.3 in a GIF, which counts hundredths
 
 Screen = UInt8[np.ndarray, "height width 3"]
 
@@ -15,15 +15,19 @@ def refuse_unknown(path: Path) -> None:
     """Raises a ValueError where `write_video` would: ask before the work that makes the screens."""
     if path.suffix not in (".gif", ".mp4"):
         raise ValueError(f"a video is a .gif or an .mp4, and not {path.name!r}")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a directory: choose the name of a file for the video")
 
 
 def write_video(path: Path, screens: Iterable[Screen]) -> int:
     """Writes screens, and returns how many there were.
 
-    An MP4 is written as they come. Of a GIF all are held until its end, in a byte a pixel.
+    An MP4 is written as they come. Of a GIF all are held until its end, in a byte a pixel. What was at `path`
+    before stays until the new video is whole.
     """
     refuse_unknown(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    incomplete = path.with_name(f".incomplete-{path.name}")
     count = 0
 
     def counted() -> Iterable[Screen]:
@@ -32,7 +36,11 @@ def write_video(path: Path, screens: Iterable[Screen]) -> int:
             count += 1
             yield screen
 
-    (_write_gif if path.suffix == ".gif" else _write_mp4)(path, counted())
+    try:
+        (_write_gif if path.suffix == ".gif" else _write_mp4)(incomplete, counted())
+        incomplete.replace(path)
+    finally:
+        incomplete.unlink(missing_ok=True)
     return count
 
 
@@ -41,7 +49,7 @@ def _write_gif(path: Path, screens: Iterable[Screen]) -> None:
 
     pictures = (Image.fromarray(screen).convert("P", palette=Image.Palette.ADAPTIVE) for screen in screens)
     first = next(pictures)
-    first.save(path, save_all=True, append_images=pictures, duration=1000 // _RATE, loop=0)
+    first.save(path, save_all=True, append_images=pictures, duration=10 * round(100 / _RATE), loop=0)
 
 
 def _write_mp4(path: Path, screens: Iterable[Screen]) -> None:

@@ -1,6 +1,7 @@
 """Every test runs with strict types and ranks, on eight simulated devices, with warnings as errors."""
 
 import os
+import resource
 import tempfile
 
 import jax
@@ -23,3 +24,11 @@ def forget_compiled():
     """Compiled programs hold memory maps, of which a process may have 65,530: a whole suite needs more."""
     yield
     jax.clear_caches()
+
+
+@pytest.fixture
+def full_disk():
+    """Lets no file grow beyond 100 kB, as a full disk would."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)

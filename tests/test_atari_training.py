@@ -58,7 +58,7 @@ def test_a_training_takes_a_store_and_refuses_what_does_not_fit(data, tmp_path):
     with pytest.raises(
         ValueError, match=r"other has data of 'atari/Breakout', .* environment is 'atari/Pong'"
     ):
-        training.check(agent, FrameStore(tmp_path / "other"))
+        load_or_collect("atari/Pong", data=str(tmp_path / "other"), root=tmp_path)
 
 
 def test_atari_without_data_says_how_to_get_some(tmp_path, capsys, monkeypatch):

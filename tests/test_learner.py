@@ -201,6 +201,12 @@ def test_the_optimizer_is_adamw_with_clipping_warmup_and_staircase():
         np.testing.assert_allclose(params[k], theta[k], rtol=1e-4)
 
 
+@pytest.mark.parametrize("name", ["learning_rate", "weight_decay", "max_grad_norm", "decay_rate"])
+def test_an_optimizer_that_would_climb_is_refused(name):
+    with pytest.raises(ValueError, match=f"{name} must (not be negative|be positive), got -1"):
+        adamw(**{name: -1.0})
+
+
 def test_weight_decay_spares_biases_and_normalisation():
     model = {
         "linear": eqx.nn.Linear(3, 1, key=KEY),

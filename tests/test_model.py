@@ -136,6 +136,14 @@ def test_bad_settings_are_refused():
         latent_model(KEY, network="mpl", observation_shape=(4,), num_actions=2)
     with pytest.raises(ValueError, match="at least one action"):
         latent_model(KEY, observation_shape=(4,), num_actions=0)
+    for discount in (2.0, -0.1):
+        with pytest.raises(ValueError, match=f"discount must be between 0 and 1, got {discount}"):
+            latent_model(KEY, observation_shape=(4,), num_actions=2, discount=discount)
+    with pytest.raises(ValueError, match="the size of a layer must be a whole number of at least 1, got 0"):
+        latent_model(KEY, observation_shape=(4,), num_actions=2, representation=(8, 0))
+    for name, least, size in (("channels", 2, 1), ("head_size", 1, 0), ("dynamics_blocks", 0, -1)):
+        with pytest.raises(ValueError, match=f"{name} must be a whole .* at least {least}, got {size}"):
+            latent_model(KEY, network="resnet", observation_shape=(84, 84, 4), num_actions=2, **{name: size})
     for dtype in ("int32", "bfloat17"):
         with pytest.raises(
             ValueError, match=f"dtype must be 'float32', 'bfloat16' or 'float16', got '{dtype}'"

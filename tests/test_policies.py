@@ -74,10 +74,27 @@ def test_recorded_episodes_are_the_same_for_the_same_seed(short_pong):
     assert (first[0].action != first[1].action).any()
 
 
+@pytest.mark.parametrize("action", [-1, 3, 2.7, None, np.array([1])])
+def test_what_is_no_action_is_refused(action):
+    policies.register("wrong")(lambda num_actions, rng: lambda observation: action)
+    try:
+        with pytest.raises(
+            ValueError, match=r"policy 'wrong' chose .*: actions are whole numbers from 0 to 2"
+        ):
+            list(record("catch", "wrong", episodes=1))
+    finally:
+        del policies.registry._parts["wrong"]
+
+
 def test_a_policy_is_recorded_from_the_command_line(tmp_path, capsys):
     arguments = ["collect", "catch", "--policy", "random", "--out", str(tmp_path / "d")]
     assert cli.main(arguments) == 1
     assert "--policy needs --episodes" in capsys.readouterr().err
+    assert cli.main([*arguments, "--episodes", "-3"]) == 1
+    assert "at least one episode to record, got -3" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        cli.main([*arguments, "--episodes", "3", "--seed", "-1"])
+    assert "a seed is a whole number of at least 0, and not '-1'" in capsys.readouterr().err
     assert cli.main([*arguments, "--episodes", "3"]) == 0
     assert "3 episodes, 27 transitions" in capsys.readouterr().out
     assert rlds.read_metadata(tmp_path / "d")["policy"] == "random"

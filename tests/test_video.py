@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import jax.numpy as jnp
 import numpy as np
 import PIL.Image
@@ -50,11 +52,13 @@ def test_an_mp4_has_every_screen(tmp_path):
     assert not film.read()[0]
 
 
-def test_an_mp4_that_cannot_be_written_is_refused(tmp_path):
+def test_what_cannot_be_written_is_refused(tmp_path):
     pytest.importorskip("cv2")
     (tmp_path / "a.mp4").mkdir()
+    with pytest.raises(IsADirectoryError, match=r"a.mp4 is a directory: choose the name of a file"):
+        write_video(tmp_path / "a.mp4", screens(1))
     with pytest.raises(OSError, match=r"OpenCV cannot write .*a.mp4: choose a place"):
-        write_video(tmp_path / "a.mp4", screens(2))
+        write_video(Path("/proc/a.mp4"), screens(1))
 
 
 def test_other_files_and_environments_without_screens_are_refused(tmp_path):
@@ -71,3 +75,17 @@ def test_an_episode_is_filmed_from_its_first_screen_to_its_last(tmp_path):
     film = list(evaluator.film(Still().init(None), 0))
     assert len(film) == 11
     assert film[0].shape == (210, 160, 3)
+
+
+@pytest.mark.parametrize("name", ["a.gif", "a.mp4"])
+def test_a_video_that_fails_leaves_what_was_there(tmp_path, name):
+    def breaks():
+        yield from screens(3)
+        raise RuntimeError("the game broke")
+
+    write_video(tmp_path / name, screens(2))
+    before = (tmp_path / name).read_bytes()
+    with pytest.raises(RuntimeError, match="the game broke"):
+        write_video(tmp_path / name, breaks())
+    assert (tmp_path / name).read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == [name]

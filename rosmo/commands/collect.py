@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from rosmo import envs
+from rosmo.commands.shared import as_seed
 from rosmo.data import rlds
 from rosmo.runs.datasets import collect_to, default_directory, record_to
 
@@ -13,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("environment", help="such as catch or minatar/breakout")
     parser.add_argument("--policy", help="a written policy to record, such as random (default: train a DQN)")
     parser.add_argument("--noise", type=float, default=0.0, help="probability that an action is replaced")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=as_seed, default=0)
     parser.add_argument("--episodes", type=int, help="length of the training (the paper's where not given)")
     parser.add_argument("--data-dir", type=Path, default=Path("data"), help="where data sets are kept")
     parser.add_argument("--out", type=Path, help="the data set's own directory, if not one below --data-dir")

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from rosmo.commands.shared import as_seed
 from rosmo.data import rlds, tfds_load
 from rosmo.data.atari import STACK, environment_of, single_frames
-from rosmo.data.store import FrameStore, import_zstandard, write_store
+from rosmo.data.store import FrameStore, import_zstandard, is_store, write_store
 from rosmo.runs.progress import Progress, show
 from rosmo.types import Trajectory
 
@@ -25,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     command.add_argument("target", type=Path, help="the store's own directory")
     command.add_argument("--split", action="append", help="a split to take (default: all); may be repeated")
     command.add_argument("--fraction", type=float, default=1.0, help="share of the episodes of each split")
-    command.add_argument("--seed", type=int, default=0, help="of the choice of episodes")
+    command.add_argument("--seed", type=as_seed, default=0, help="of the choice of episodes")
     command.add_argument("--data-dir", help="where TFDS keeps its data sets")
     command.add_argument("--overwrite", action="store_true", help="replace what is there")
 
@@ -40,9 +41,13 @@ def run(args: argparse.Namespace) -> None:
         name, reader, where = args.source.removeprefix(_TFDS), tfds_load, {"data_dir": args.data_dir}
     elif args.data_dir:
         raise ValueError(f"--data-dir goes with {_TFDS}NAME: leave it out, as {args.source} is a directory")
+    elif is_store(Path(args.source).expanduser()):
+        raise ValueError(f"{args.source} is a store already: train with -p \"data = '{args.source}'\"")
     else:
         name, reader, where = args.source, rlds, {}
     info = reader.info(name, **where)
+    if Path(info.data_dir).resolve() == target.resolve():
+        raise ValueError(f"{target} is what is to be converted: choose another directory for the store")
     splits = args.split or [split for split in info.splits if info.splits[split].num_examples]
     choice = {"fraction": args.fraction, "seed": args.seed, **where}
     progress = show(len(splits), f"converting {args.source}", unit="splits")

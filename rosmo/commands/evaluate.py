@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from rosmo import envs
-from rosmo.commands.shared import open_run, seed_folders
+from rosmo.commands.shared import as_seed, open_run, seed_folders
 from rosmo.evaluate import summarise
 from rosmo.runs.checkpoint import Checkpoints
 from rosmo.runs.folder import RunFolder
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "folder", type=Path, metavar="RUN", help="the folder of a run, of one seed or several"
     )
     parser.add_argument("--episodes", type=int, default=100, help="episodes for each seed")
-    parser.add_argument("--seed", type=int, default=0, help="of the episodes")
+    parser.add_argument("--seed", type=as_seed, default=0, help="of the episodes")
     parser.add_argument("--step", type=int, help="the checkpoint to play (the newest where not given)")
     parser.add_argument("--record", type=Path, metavar="FILE", help="film an episode as a .gif or an .mp4")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")

@@ -19,6 +19,13 @@ EXPERIMENTS = Path("runs/experiments")
 DEFAULT_CONFIGS = ["bsuite/rosmo"]
 
 
+def as_seed(text: str) -> int:
+    """Reads a seed from the command line."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"a seed is a whole number of at least 0, and not {text!r}")
+    return int(text)
+
+
 def add_configuration(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments that say what to train."""
     parser.add_argument(

@@ -18,6 +18,7 @@ from rosmo.commands.listeners import tensorboard, wandb
 from rosmo.commands.shared import (
     DEFAULT_CONFIGS,
     add_configuration,
+    as_seed,
     load_configuration,
     load_data,
     open_run,
@@ -41,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
     parser.add_argument("--run", dest="folder", type=Path, help="the run's folder (default: one below runs/)")
     parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with a run that was stopped")
-    parser.add_argument("--seed", type=int, help="of parameters and batches (default: 0)")
+    parser.add_argument("--seed", type=as_seed, help="of parameters and batches (default: 0)")
     parser.add_argument("--seeds", type=int, help="train this many seeds, one on each core at a time")
     parser.add_argument("--data-dir", type=Path, default=Path("data"), help="where collected data is kept")
     parser.add_argument(

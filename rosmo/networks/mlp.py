@@ -16,6 +16,7 @@ from rosmo.networks.base import (
     Linear,
     Networks,
     Output,
+    refuse_sizes,
     registry,
 )
 from rosmo.types import Key
@@ -28,6 +29,8 @@ class MLP(eqx.Module):
     activate_last: bool = eqx.field(static=True)
 
     def __init__(self, key: Key, sizes: Sequence[int], *, activate_last: bool = False):
+        for size in sizes:
+            refuse_sizes(**{"the size of a layer": size})
         keys = jax.random.split(key, len(sizes) - 1)
         self.layers = tuple(Linear(*args) for args in zip(keys, sizes[:-1], sizes[1:], strict=True))
         self.activate_last = activate_last

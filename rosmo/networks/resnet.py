@@ -17,6 +17,7 @@ from rosmo.networks.base import (
     Head,
     Networks,
     lecun_normal,
+    refuse_sizes,
     registry,
 )
 from rosmo.types import Key
@@ -215,6 +216,10 @@ def resnet(
         prediction_blocks: residual blocks of f.
         head_size: hidden units of the reward, value and policy heads.
     """
+    refuse_sizes(2, channels=channels)
+    refuse_sizes(head_size=head_size)
+    blocks = {"representation_blocks": representation_blocks, "dynamics_blocks": dynamics_blocks}
+    refuse_sizes(0, prediction_blocks=prediction_blocks, **blocks)
     height, width, frames = observation_shape
     state_shape = (-(-height // 16), -(-width // 16), channels)
     keys = jax.random.split(key, 3)

@@ -32,6 +32,11 @@ class Checkpoints:
         step = self.latest if step is None else step
         if step is None:
             raise FileNotFoundError(f"there is no complete checkpoint in {self._directory}")
+        if step not in (steps := sorted(self._manager.all_steps())):
+            kept = ", ".join(map(str, steps)) or "none"
+            raise FileNotFoundError(
+                f"there is no checkpoint of update {step} in {self._directory}; there are: {kept}"
+            )
         arrays, static = eqx.partition(like, eqx.is_array)
         shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, arrays)
         try:

@@ -71,6 +71,8 @@ def record_to(
 ) -> None:
     """Plays a policy and writes its episodes as they come; those of Atari in the layout of RL Unplugged."""
     policies.get(policy)
+    if episodes < 1:
+        raise ValueError(f"there must be at least one episode to record, got {episodes}")
     rlds.refuse_existing(directory, overwrite)
     layout = _layout(environment)
     progress = show(episodes, f"recording {environment}", unit="episodes")
@@ -112,12 +114,16 @@ def load_or_collect(
         return minari.read(data.removeprefix(MINARI), fraction=fraction, seed=seed)
     directory = Path(data) if data else default_directory(root, environment, noise=noise, seed=seed)
     if is_store(directory):
-        return FrameStore(directory, fraction=fraction, seed=seed)
+        store = FrameStore(directory, fraction=fraction, seed=seed)
+        _refuse_other(environment, store.environment, directory / "store.json")
+        return store
     if data is None and not (directory.exists() and any(directory.iterdir())):
         _refuse_atari(environment, directory)
         with contextlib.suppress(FileExistsError):  # another run was first: its data is as good as ours
             collect_to(directory, environment, noise=noise, seed=seed)
     _refuse_frames(environment, directory)
+    recorded = rlds.read_metadata(directory).get("environment")
+    _refuse_other(environment, recorded, directory / "metadata.json")
     return rlds.read(directory, fraction=fraction, seed=seed)
 
 
@@ -137,6 +143,15 @@ def _refuse_frames(environment: str, directory: Path) -> None:
         raise ValueError(
             f"{directory} has single frames, {list(shape)}, and agents of {environment} see stacks of them: "
             f"convert first, by rosmo data convert {directory} TARGET, and train with -p \"data = 'TARGET'\""
+        )
+
+
+def _refuse_other(environment: str, recorded: str | None, description: Path) -> None:
+    """Refuses data of another environment, which may well have observations of the same shape."""
+    if recorded not in (None, environment):
+        raise ValueError(
+            f"{description.parent} has data of {recorded!r}, and the environment is {environment!r}: train "
+            f"on data of its own, or correct what {description.name} says"
         )
 
 

@@ -77,6 +77,8 @@ class Training:
         for name in ("noise", "data_fraction"):
             if not isinstance(getattr(self, name), int | float):
                 raise ValueError(f"{name} must be a number, got {getattr(self, name)!r}")
+        if not isinstance(self.data_seed, int) or self.data_seed < 0:
+            raise ValueError(f"data_seed must be a whole number of at least 0, got {self.data_seed!r}")
         if not isinstance(self.data, str | None):
             raise ValueError(f"data must be the path of a data set in quotes, got {self.data!r}")
         for name in ("eval_every", "checkpoint_every"):
@@ -105,11 +107,6 @@ class Training:
             raise ValueError(
                 f"the data set's observations have the shape {list(found)}, those of {self.environment!r} "
                 f"{list(shape)}: train on data of the same environment"
-            )
-        if stored and steps.environment not in (None, self.environment):
-            raise ValueError(
-                f"the store {steps.path} has data of {steps.environment!r}, and the environment is "
-                f"{self.environment!r}: train on data of its own, or correct what store.json says"
             )
         settings = {"window": agent.window, "num_actions": actions}
         StoreSampler(steps, **settings) if stored else checked_steps(steps, **settings)

@@ -208,6 +208,34 @@ def test_mistakes_are_one_sentence_and_lose_nothing(tmp_path, capsys):
     assert not (tmp_path / "new").exists()
 
 
+def test_a_data_set_is_not_replaced_by_its_own_store_nor_with_what_lies_beside_it(episodes, tmp_path, capsys):
+    source, target = tmp_path / "rlds", tmp_path / "store"
+    rlds.write(source, episodes[1], name="breakout", metadata={})
+    convert = ["data", "convert", "--overwrite"]
+    assert cli.main([*convert, str(source), str(source)]) == 1
+    assert "is what is to be converted: choose another directory" in capsys.readouterr().err
+    assert len(rlds.read(source).action) == sum(len(episode.action) for episode in episodes[1])
+    assert cli.main([*convert, str(source), str(target)]) == 0
+    assert cli.main([*convert, str(source), str(target)]) == 0
+    assert cli.main([*convert, str(target), str(tmp_path / "again")]) == 1
+    assert "is a store already: train with" in capsys.readouterr().err
+    (target / "runs").mkdir()
+    (target / "notes.txt").write_text("kept")
+    assert cli.main([*convert, str(source), str(target)]) == 1
+    assert (
+        "more in it than a data set, which replacing it would delete (notes.txt, runs)"
+        in capsys.readouterr().err
+    )
+    assert (target / "notes.txt").read_text() == "kept"
+
+
+def test_a_shard_that_is_missing_is_seen_before_the_first_is_decoded(episodes, tmp_path, monkeypatch):
+    rlds.write(tmp_path / "rlds", episodes[1], name="breakout", metadata={})
+    next((tmp_path / "rlds").glob("*-of-*")).unlink()
+    with pytest.raises(FileNotFoundError, match=r"the shard .*-of-00001 is missing: restore it"):
+        rlds.read_episodes(tmp_path / "rlds")
+
+
 def test_every_split_is_known_before_the_first_is_converted(episodes, tmp_path, monkeypatch, capsys):
     rlds.write(tmp_path / "rlds", episodes[1], name="breakout", metadata={})
     monkeypatch.setattr(rlds.reading, "_payloads", None)

@@ -4,7 +4,6 @@ import dataclasses
 import io
 import json
 import os
-import resource
 import shutil
 import signal
 import subprocess
@@ -692,14 +691,6 @@ def test_an_interrupted_source_leaves_what_there_was(tmp_path, episodes, file_fo
         write(tmp_path / "new", interrupted(), file_format=file_format)
     assert contents(tmp_path / "d") == before
     assert os.listdir(tmp_path) == ["d"]
-
-
-@pytest.fixture
-def full_disk():
-    """Lets no file grow beyond 100 kB, as a full disk would."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 @pytest.mark.parametrize("file_format", FORMATS)

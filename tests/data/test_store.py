@@ -3,6 +3,8 @@
 import dataclasses
 import functools
 import json
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -123,7 +125,10 @@ def damaged(directory, target, name, change):
 
 def test_damage_is_named(directory, tmp_path):
     short = damaged(directory, tmp_path / "a", "frames.zst", lambda data: data[:-1])
-    with pytest.raises(ValueError, match=r"a/frames.zst is cut short or damaged: convert the data again"):
+    with pytest.raises(ValueError, match=r"a/frames.zst is missing, cut short or damaged: convert the data"):
+        FrameStore(short)
+    (short / "frames.zst").unlink()
+    with pytest.raises(ValueError, match=r"a/frames.zst is missing, cut short or damaged: convert the data"):
         FrameStore(short)
     with pytest.raises(ValueError, match=r"b/steps.bin is missing, cut short or damaged"):
         FrameStore(damaged(directory, tmp_path / "b", "steps.bin", lambda data: data + b"0"))
@@ -201,3 +206,19 @@ def test_windows_with_as_many_observations_as_steps_stay_as_they_are():
     steps = random_steps(np.random.default_rng(0), [4], np.array([True]))
     windows = jax.tree.map(lambda x: x[None], steps)
     assert stack_frames(windows) is windows
+
+
+def test_a_full_disk_is_reported_as_such(tmp_path, full_disk):
+    """The second failure, of closing what could not be written, does not hide the first."""
+    noise = np.random.default_rng(0).integers(0, 256, (40, 84, 84), np.uint8)  # which does not compress
+    episode = dataclasses.replace(list(frame_episodes())[5], observation=noise)
+    full_disk()
+    with pytest.raises(OSError, match=r"could not write the data set .*/s \(.*File too large"):
+        write_store(tmp_path / "s", {"train": [episode]}, stack=4, metadata={})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_script_that_ends_with_an_open_store_says_nothing(directory):
+    code = f"from rosmo.data import FrameStore; store = FrameStore({str(directory)!r})"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stderr == ""

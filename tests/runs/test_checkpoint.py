@@ -50,3 +50,14 @@ def test_an_empty_folder_has_nothing_to_restore(trained, tmp_path):
     with pytest.raises(FileNotFoundError, match="no complete checkpoint"):
         checkpoints.restore(trained[0].init(KEY))
     checkpoints.close()
+
+
+def test_an_update_that_was_not_saved_is_said_to_be_none(trained, tmp_path):
+    learner, state = trained
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(state)
+    checkpoints.close()
+    again = Checkpoints(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"no checkpoint of update 77 in .*; there are: 3$"):
+        again.restore(learner.init(KEY), 77)
+    again.close()

@@ -1,12 +1,14 @@
 """Directories that appear whole or not at all, whatever stops their writer."""
 
 import contextlib
+import fnmatch
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 _DESCRIPTIONS = ("dataset_info.json", "store.json")  # of a TFDS data set, and of a store of frames
+_OWN = ("*.json", "*record*-of-*", "*.labels.txt", "*.bin", "frames.zst")  # what else they consist of
 
 
 def refuse_existing(directory: str | Path, overwrite: bool) -> None:
@@ -17,6 +19,11 @@ def refuse_existing(directory: str | Path, overwrite: bool) -> None:
         overwrite: allows a data set there, which is then to be replaced, but nothing else.
     """
     directory = Path(directory).expanduser().resolve()
+    place = next(path for path in directory.parents if path.exists())
+    if not place.is_dir() or not os.access(place, os.W_OK):
+        raise NotADirectoryError(
+            f"{directory} cannot be made, as {place} is no directory that can be written to: choose another"
+        )
     if vacant(directory):
         return
     if not any((directory / name).exists() for name in _DESCRIPTIONS):
@@ -24,6 +31,12 @@ def refuse_existing(directory: str | Path, overwrite: bool) -> None:
     if not overwrite:
         raise FileExistsError(
             f"there is a data set in {directory}: overwrite=True (--overwrite) would replace it"
+        )
+    foreign = sorted(path.name for path in directory.iterdir() if not _is_own(path))
+    if foreign:
+        raise FileExistsError(
+            f"{directory} has more in it than a data set, which replacing it would delete "
+            f"({', '.join(foreign)}): move that away, or choose another directory"
         )
 
 
@@ -76,6 +89,11 @@ def siblings(directory: Path) -> tuple[Path, Path]:
 def vacant(directory: Path) -> bool:
     """Tells whether nothing is there, or an empty directory."""
     return not directory.exists() or (directory.is_dir() and not any(directory.iterdir()))
+
+
+def _is_own(path: Path) -> bool:
+    """Whether a file is one of those that data sets consist of."""
+    return path.is_file() and any(fnmatch.fnmatch(path.name, pattern) for pattern in _OWN)
 
 
 def _recover(previous: Path, directory: Path) -> None:

@@ -44,6 +44,9 @@ def read_episodes(
     """Reads what `read` would, one episode `[L+1]` at a time; what was asked for is checked at once."""
     about = info(directory)
     shards = _shards(about, split)
+    for shard in shards:
+        if not os.path.exists(shard.filename):
+            raise FileNotFoundError(f"the shard {shard.filename} is missing: restore it")
     fields = step_features(about)
     keep = set(choose_episodes(sum(shard.take for shard in shards), fraction, seed).tolist())
 
@@ -146,8 +149,6 @@ def _payloads(shard: Any, wanted: list[int], file_format: str) -> Iterator[tuple
     """Yields the wanted records of one file with their positions, once it is seen to be whole."""
     if not wanted:
         return
-    if not os.path.exists(shard.filename):
-        raise FileNotFoundError(f"the shard {shard.filename} is missing: restore it")
     read = _tfrecord_payloads if file_format == "tfrecord" else _array_record_payloads
     yield from read(shard.filename, wanted, shard.examples_in_shard)
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import weakref
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,19 +43,17 @@ class FrameStore:
         first = np.asarray(self._map("episodes.bin", INDEX, self.info["episodes"]))
         chunks = -(-self.info["steps"] // self._chunk)
         self._offsets = self._map("offsets.bin", INDEX, chunks + 1)
-        self._file = os.open(self.path / "frames.zst", os.O_RDONLY)
-        if os.fstat(self._file).st_size != self.info["bytes"]:
-            raise ValueError(f"{self.path / 'frames.zst'} is cut short or damaged: convert the data again")
+        frames = self.path / "frames.zst"
+        if not frames.is_file() or frames.stat().st_size != self.info["bytes"]:
+            raise ValueError(f"{frames} is missing, cut short or damaged: convert the data again")
+        self._file = os.open(frames, os.O_RDONLY)
+        weakref.finalize(self, os.close, self._file)  # unlike __del__, also while Python is shutting down
         chosen = _chosen(self.info["splits"], fraction, seed)
         self._first = first[chosen]
         self._lengths = np.diff(np.append(first, self.info["steps"]))[chosen]
         self._begins = np.cumsum(self._lengths - 1) - (self._lengths - 1)  # in the order of all starts
         self.num_starts = int((self._lengths - 1).sum())
         self.num_actions = int(self.info["num_actions"])
-
-    def __del__(self) -> None:
-        if hasattr(self, "_file"):
-            os.close(self._file)
 
     @property
     def observation_shape(self) -> tuple[int, ...]:

@@ -1,5 +1,6 @@
 """Writes episodes as the files of a store."""
 
+import contextlib
 import json
 import zlib
 from collections.abc import Iterable, Mapping
@@ -70,8 +71,9 @@ class _Writer:
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        self._frame_file.close()
-        self._step_file.close()
+        for file in (self._frame_file, self._step_file):
+            with contextlib.suppress(OSError):  # `finish` has flushed them; what failed before is reported
+                file.close()
 
     def add(self, episode: Trajectory) -> None:
         if len(episode.action) < 2:
@@ -102,6 +104,7 @@ class _Writer:
             self._write_chunk()
         np.array(self._offsets, INDEX).tofile(self._directory / "offsets.bin")
         np.array(self.first, INDEX).tofile(self._directory / "episodes.bin")
+        self._frame_file.flush()
         self._step_file.flush()
         tables = {name: zlib.crc32(np.memmap(self._directory / name, np.uint8, "r").data) for name in TABLES}
         numbers = {"steps": self._steps, "episodes": len(self.first), "num_actions": self._num_actions}
