@@ -220,16 +220,16 @@ def test_a_data_set_is_not_replaced_by_its_own_store_nor_with_what_lies_beside_i
     assert cli.main([*convert, str(target), str(tmp_path / "again")]) == 1
     assert "is a store already: train with" in capsys.readouterr().err
     (target / "runs").mkdir()
-    (target / "notes.txt").write_text("kept")
+    (target / "notes.json").write_text("kept")
     assert cli.main([*convert, str(source), str(target)]) == 1
     assert (
-        "more in it than a data set, which replacing it would delete (notes.txt, runs)"
+        "more in it than a data set, which replacing it would delete (notes.json, runs)"
         in capsys.readouterr().err
     )
-    assert (target / "notes.txt").read_text() == "kept"
+    assert (target / "notes.json").read_text() == "kept"
 
 
-def test_a_shard_that_is_missing_is_seen_before_the_first_is_decoded(episodes, tmp_path, monkeypatch):
+def test_a_shard_that_is_missing_is_seen_before_the_first_is_decoded(episodes, tmp_path):
     rlds.write(tmp_path / "rlds", episodes[1], name="breakout", metadata={})
     next((tmp_path / "rlds").glob("*-of-*")).unlink()
     with pytest.raises(FileNotFoundError, match=r"the shard .*-of-00001 is missing: restore it"):

@@ -8,7 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _DESCRIPTIONS = ("dataset_info.json", "store.json")  # of a TFDS data set, and of a store of frames
-_OWN = ("*.json", "*record*-of-*", "*.labels.txt", "*.bin", "frames.zst")  # what else they consist of
+_OWN = (
+    *_DESCRIPTIONS,
+    "features.json",
+    "metadata.json",
+    "*record*-of-*",
+    "*.labels.txt",
+)  # all of their files
+_OWN += ("frames.zst", "steps.bin", "episodes.bin", "offsets.bin")
 
 
 def refuse_existing(directory: str | Path, overwrite: bool) -> None:
