@@ -21,7 +21,7 @@ from rosmo.cache import Draw, Source, cached_draw, caching, judge_all, pays
 from rosmo.frames import stack_frames
 from rosmo.optimizer import adamw
 from rosmo.sharding import DATA_AXIS, MODEL_AXIS, own_rows, put, state_layout
-from rosmo.types import Key, Keys, Metrics, Params, Trajectory, is_array
+from rosmo.types import Key, Keys, Metrics, Params, Trajectory, is_array, refuse_counts
 
 
 class TrainState(eqx.Module):
@@ -68,12 +68,7 @@ class Learner:
                 its size and a deterministic operator suggest.
             mesh: the devices, with an axis called "data", and one called "model" if the state is to be split.
         """
-        for name, value in {
-            "batch_size": batch_size,
-            "target_update_interval": target_update_interval,
-        }.items():
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+        refuse_counts(batch_size=batch_size, target_update_interval=target_update_interval)
         self.agent = agent
         self.optimizer = adamw() if optimizer is None else optimizer
         self.batch_size = batch_size

@@ -1,4 +1,4 @@
-"""The arrays that every room of the library shares."""
+"""What every room of the library shares: its arrays, and a check of counts."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -55,3 +55,10 @@ def is_array(leaf: Any) -> bool:
 def map_arrays(function: Callable, tree: PyTree) -> PyTree:
     """Applies `function` to the floating-point arrays of `tree` and leaves everything else as it is."""
     return jax.tree.map(lambda leaf: function(leaf) if eqx.is_inexact_array(leaf) else leaf, tree)
+
+
+def refuse_counts(least: int = 1, **counts: Any) -> None:
+    """Refuses settings that are no whole numbers of at least `least`, by their names."""
+    for name, count in counts.items():
+        if not isinstance(count, int) or isinstance(count, bool) or count < least:
+            raise ValueError(f"{name} must be a whole number of at least {least}, got {count!r}")

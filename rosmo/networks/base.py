@@ -50,13 +50,6 @@ class AbstractPrediction(eqx.Module):
     def __call__(self, state: State) -> tuple[Float[Array, "actions"], Float[Array, "value_bins"]]: ...
 
 
-def refuse_sizes(least: int = 1, **sizes: int) -> None:
-    """Refuses sizes that no layer has, by the names of their settings."""
-    for name, size in sizes.items():
-        if not isinstance(size, int) or isinstance(size, bool) or size < least:
-            raise ValueError(f"{name} must be a whole number of at least {least}, got {size!r}")
-
-
 class Networks(NamedTuple):
     """What a registered network builds."""
 

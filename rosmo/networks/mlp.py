@@ -16,10 +16,9 @@ from rosmo.networks.base import (
     Linear,
     Networks,
     Output,
-    refuse_sizes,
     registry,
 )
-from rosmo.types import Key
+from rosmo.types import Key, refuse_counts
 
 
 class MLP(eqx.Module):
@@ -30,7 +29,7 @@ class MLP(eqx.Module):
 
     def __init__(self, key: Key, sizes: Sequence[int], *, activate_last: bool = False):
         for size in sizes:
-            refuse_sizes(**{"the size of a layer": size})
+            refuse_counts(**{"the size of a layer": size})
         keys = jax.random.split(key, len(sizes) - 1)
         self.layers = tuple(Linear(*args) for args in zip(keys, sizes[:-1], sizes[1:], strict=True))
         self.activate_last = activate_last

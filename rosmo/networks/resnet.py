@@ -17,10 +17,9 @@ from rosmo.networks.base import (
     Head,
     Networks,
     lecun_normal,
-    refuse_sizes,
     registry,
 )
-from rosmo.types import Key
+from rosmo.types import Key, refuse_counts
 
 Image = Float[Array, "height width channels"]
 Resized = Float[Array, "new_height new_width new_channels"]
@@ -216,10 +215,10 @@ def resnet(
         prediction_blocks: residual blocks of f.
         head_size: hidden units of the reward, value and policy heads.
     """
-    refuse_sizes(2, channels=channels)
-    refuse_sizes(head_size=head_size)
+    refuse_counts(2, channels=channels)
+    refuse_counts(head_size=head_size)
     blocks = {"representation_blocks": representation_blocks, "dynamics_blocks": dynamics_blocks}
-    refuse_sizes(0, prediction_blocks=prediction_blocks, **blocks)
+    refuse_counts(0, prediction_blocks=prediction_blocks, **blocks)
     height, width, frames = observation_shape
     state_shape = (-(-height // 16), -(-width // 16), channels)
     keys = jax.random.split(key, 3)

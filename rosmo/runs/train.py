@@ -24,7 +24,7 @@ from rosmo.runs import hosts
 from rosmo.runs.checkpoint import Checkpoints
 from rosmo.runs.folder import RunFolder
 from rosmo.runs.progress import show
-from rosmo.types import Keys, Metrics, Params
+from rosmo.types import Keys, Metrics, Params, refuse_counts
 
 _EVALUATION_SEED = 2**30  # seeds of evaluations count from here, apart from those of training
 
@@ -70,15 +70,11 @@ class Training:
 
     def __post_init__(self):
         counts = ("num_updates", "log_every", "eval_every", "eval_episodes", "checkpoint_every")
-        for name in (*counts, "final_episodes"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+        refuse_counts(**{name: getattr(self, name) for name in (*counts, "final_episodes")})
+        refuse_counts(0, data_seed=self.data_seed)
         for name in ("noise", "data_fraction"):
             if not isinstance(getattr(self, name), int | float):
                 raise ValueError(f"{name} must be a number, got {getattr(self, name)!r}")
-        if not isinstance(self.data_seed, int) or self.data_seed < 0:
-            raise ValueError(f"data_seed must be a whole number of at least 0, got {self.data_seed!r}")
         if not isinstance(self.data, str | None):
             raise ValueError(f"data must be the path of a data set in quotes, got {self.data!r}")
         for name in ("eval_every", "checkpoint_every"):

@@ -8,14 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _DESCRIPTIONS = ("dataset_info.json", "store.json")  # of a TFDS data set, and of a store of frames
-_OWN = (
-    *_DESCRIPTIONS,
-    "features.json",
-    "metadata.json",
-    "*record*-of-*",
-    "*.labels.txt",
-)  # all of their files
-_OWN += ("frames.zst", "steps.bin", "episodes.bin", "offsets.bin")
+# All files of either. What else is in a directory is somebody's own.
+_OWN = (*_DESCRIPTIONS, "features.json", "metadata.json", "*record*-of-*", "*.labels.txt", "frames.zst")
+_OWN += ("steps.bin", "episodes.bin", "offsets.bin")
 
 
 def refuse_existing(directory: str | Path, overwrite: bool) -> None:
