@@ -297,6 +297,7 @@ def test_data_larger_than_the_device_trains_to_the_same_numbers(data, tmp_path):
     ],
 )
 def test_a_mistake_is_one_sentence_and_leaves_nothing(arguments, message, tmp_path, monkeypatch, capsys):
+    assert len(jax.devices()) == 8  # which wakes JAX: asleep, it would simulate as many as are asked for
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 1
     error = capsys.readouterr().err
