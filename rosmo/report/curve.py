@@ -13,6 +13,8 @@ def learning_curve(
 ) -> None:
     """Draws the returns of one or several seeds over updates: a line each, and the mean of several.
 
+    One seed alone is drawn by its likeliest actions too, by which an agent may play well long before.
+
     Args:
         runs: the metrics of each seed, as rows; those with a `return` are drawn.
         path: where the picture goes.
@@ -24,25 +26,28 @@ def learning_curve(
         return
     figure, [[axes]] = panels(1, 1, width=7.0, height=3.4)
     single = len(curves) == 1
-    for steps, returns, stderr in curves:
-        axes.plot(steps, returns, color="C0", alpha=1 if single else 0.3, linewidth=2 if single else 1)
-        if single:
+    for steps, returns, stderr, likeliest in curves:
+        if not single:
+            axes.plot(steps, returns, color="C0", alpha=0.3, linewidth=1)
+        else:
+            axes.plot(steps, returns, color="C0", linewidth=2, label="drawn actions")
             axes.fill_between(steps, returns - stderr, returns + stderr, color="C0", alpha=0.2, linewidth=0)
+            axes.plot(steps, likeliest, color="C2", linestyle=":", linewidth=1.5, label="likeliest actions")
     if not single:
-        steps = sorted(set.intersection(*(set(steps) for steps, _, _ in curves)))
-        mean = [np.mean([returns[list(own).index(step)] for own, returns, _ in curves]) for step in steps]
+        steps = sorted(set.intersection(*(set(steps) for steps, *_ in curves)))
+        mean = [np.mean([returns[list(own).index(step)] for own, returns, *_ in curves]) for step in steps]
         axes.plot(steps, mean, color="C0", linewidth=2.5, label=f"mean of {len(curves)} seeds")
     if top is not None:
         axes.axhline(top, color="C1", linestyle="--", label=f"online DQN ({top:g})")
-    if top is not None or not single:
-        axes.legend(loc="lower right", frameon=False)
+    axes.legend(loc="best", frameon=False)
     axes.set(xlabel="updates", ylabel="episode return", title=title)
     axes.xaxis.set_major_formatter(thousands)
     figure.savefig(path, dpi=120)
 
 
-def _curve(rows: Sequence[Mapping[str, float | int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _curve(rows: Sequence[Mapping[str, float | int]]) -> tuple[np.ndarray, ...]:
+    """Steps, returns, their standard errors, and the returns by likeliest actions, where evaluated."""
     evaluated = [row for row in rows if "return" in row]
-    columns = ("step", "return", "return_stderr")
-    steps, returns, stderr = (np.array([row.get(name, 0.0) for row in evaluated]) for name in columns)
-    return steps, returns, stderr
+    missing = {"return_stderr": 0.0, "greedy_return": np.nan}
+    columns = ("step", "return", "return_stderr", "greedy_return")
+    return tuple(np.array([row.get(name, missing.get(name)) for row in evaluated], float) for name in columns)
