@@ -137,7 +137,10 @@ def _checked(act: Callable[..., Any], name: str, num_actions: int) -> policies.P
     """Refuses what is no action, where an environment might take it for another."""
 
     def checked(observation: np.ndarray) -> int:
-        action = act(observation)
+        try:
+            action = act(observation)
+        except Exception as error:
+            raise RuntimeError(f"the policy {name!r} failed ({type(error).__name__}: {error})") from error
         try:
             index = operator.index(action)
         except TypeError:

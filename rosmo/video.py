@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import UInt8
 
+from rosmo.disk import refuse_unwritable
+
 _RATE = 15  # pictures a second: an Atari game at its own speed, and at 14.3 in a GIF, which counts hundredths
 
 Screen = UInt8[np.ndarray, "height width 3"]
@@ -17,6 +19,7 @@ def refuse_unknown(path: Path) -> None:
         raise ValueError(f"a video is a .gif or an .mp4, and not {path.name!r}")
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a directory: choose the name of a file for the video")
+    refuse_unwritable(path)
 
 
 def write_video(path: Path, screens: Iterable[Screen]) -> int:

@@ -51,6 +51,14 @@ def data(tmp_path_factory) -> Path:
     return root
 
 
+def test_a_run_that_has_no_place_is_refused_before_data_is_collected(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    for run in (tmp_path / "file", tmp_path / "file" / "x"):
+        assert main(["train", *BINDINGS, "--run", str(run), "--data-dir", str(tmp_path / "data")]) == 1
+        assert "file is no directory that can be written to: choose another" in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()
+
+
 def rosmo(*arguments, **settings) -> subprocess.Popen:
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-m", "rosmo.cli", *map(str, arguments)]
@@ -356,7 +364,7 @@ def test_bad_data_is_refused_before_training(field, data, tmp_path, capsys):
     rlds.write(tmp_path / "bad", episodes, name="bad", metadata={})
     run = tmp_path / "run"
     assert main(["train", *BINDINGS, "-p", f"train.data = '{tmp_path / 'bad'}'", "--run", str(run)]) == 1
-    assert "step 3 of the data set has a" in capsys.readouterr().err
+    assert "step 3 has a" in capsys.readouterr().err
     assert not run.exists()
 
 

@@ -97,6 +97,9 @@ def test_the_values_on_atari_are_those_of_the_paper():
     assert model.networks.prediction.policy.hidden.weight.shape == (6 * 6 * 64, 128)
     learner = training.learner(agent)
     assert (learner.batch_size, learner.target_update_interval) == (512, 200)
+    optimizer = {"learning_rate": 7e-4, "weight_decay": 1e-4, "max_grad_norm": 5.0, "decay_rate": 0.1}
+    for name, value in optimizer.items():
+        assert gin.query_parameter(f"adamw.{name}").scoped_configurable_fn() == value
     assert configs.load(["atari/crr"]).build_agent().td_steps == 1
 
 
@@ -107,6 +110,11 @@ def test_crr_learns_at_the_rate_of_its_published_code(suite):
     assert agent.value_weight == 1.0
     assert training.learner(agent).target_update_interval == 100
     assert gin.query_parameter("adamw.learning_rate").scoped_configurable_fn() == 3e-4
+
+
+def test_four_actions_are_sampled_on_atari():
+    configs.load(["atari/sampled_rosmo"])
+    assert gin.query_parameter("sampled_one_step.num_samples").scoped_configurable_fn() == 4
 
 
 def test_a_search_on_atari_has_twenty_simulations():

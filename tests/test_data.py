@@ -47,14 +47,14 @@ def test_a_window_past_the_end_of_the_data_stays_on_the_last_step(steps):
 @pytest.mark.parametrize(
     ("field", "where", "value", "message"),
     [
-        ("reward", 1, np.nan, "step 1 of the data set has a reward that is not finite"),
+        ("reward", 1, np.nan, "step 1 has a reward that is not finite"),
         ("reward", 1, np.inf, "a reward that is not finite"),
-        ("observation", 6, np.nan, "step 6 of the data set has an observation that is not finite"),
-        ("action", 3, ACTIONS, "step 3 of the data set has an action outside 0…2"),
+        ("observation", 6, np.nan, "step 6 has an observation that is not finite"),
+        ("action", 3, ACTIONS, "step 3 has an action outside 0…2"),
         ("action", 3, -1, "an action outside 0…2"),
         ("discount", 0, 1.5, "a discount outside"),
         ("discount", 0, np.nan, "a discount outside"),
-        ("is_terminal", 0, True, "step 0 of the data set has is_terminal without is_last"),
+        ("is_terminal", 0, True, "step 0 has is_terminal without is_last"),
         ("is_last", -1, False, r"stops inside an episode: mark its last step \(18\)"),
         ("is_last", slice(None), True, "no step with an action"),
     ],
@@ -72,9 +72,7 @@ def test_actions_must_be_legal_and_flags_boolean(steps):
     forbidden = legal.copy()
     forbidden[2, steps.action[2]] = True
     masked = dataclasses.replace(steps, invalid_actions=forbidden)
-    with pytest.raises(
-        ValueError, match="step 2 of the data set has an action that its invalid_actions forbid"
-    ):
+    with pytest.raises(ValueError, match="step 2 has an action that its invalid_actions forbid"):
         window_sampler(masked, window=4, num_actions=ACTIONS)
     narrow = dataclasses.replace(steps, invalid_actions=legal[:, :-1])
     with pytest.raises(ValueError, match="invalid_actions must have the shape"):

@@ -86,6 +86,21 @@ def test_what_is_no_action_is_refused(action):
         del policies.registry._parts["wrong"]
 
 
+def test_an_error_of_a_policy_is_said_to_be_its_own():
+    policies.register("broken")(lambda num_actions, rng: {}.__getitem__)
+    try:
+        with pytest.raises(RuntimeError, match=r"the policy 'broken' failed \(TypeError: unhashable"):
+            list(record("catch", "broken", episodes=1))
+    finally:
+        del policies.registry._parts["broken"]
+
+
+def test_a_training_does_not_take_a_policys_data_for_its_own(tmp_path):
+    arguments = ["collect", "catch", "--policy", "random", "--episodes", "3", "--data-dir", str(tmp_path)]
+    assert cli.main(arguments) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["catch-random-noise0-seed0"]
+
+
 def test_a_policy_is_recorded_from_the_command_line(tmp_path, capsys):
     arguments = ["collect", "catch", "--policy", "random", "--out", str(tmp_path / "d")]
     assert cli.main(arguments) == 1

@@ -7,7 +7,7 @@ import pytest
 
 from rosmo import envs
 from rosmo.evaluate import Evaluator
-from rosmo.video import write_video
+from rosmo.video import refuse_unknown, write_video
 
 
 class Still:
@@ -57,6 +57,9 @@ def test_what_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "a.mp4").mkdir()
     with pytest.raises(IsADirectoryError, match=r"a.mp4 is a directory: choose the name of a file"):
         write_video(tmp_path / "a.mp4", screens(1))
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError, match=r"a.gif cannot be made, as .*file is no directory"):
+        refuse_unknown(tmp_path / "file" / "a.gif")
     with pytest.raises(OSError, match=r"OpenCV cannot write .*a.mp4: choose a place"):
         write_video(Path("/proc/a.mp4"), screens(1))
 

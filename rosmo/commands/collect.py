@@ -29,9 +29,9 @@ def run(args: argparse.Namespace) -> None:
 
     for module in args.imports:
         import_module(module)
-    directory = args.out or default_directory(
-        args.data_dir, args.environment, noise=args.noise, seed=args.seed
-    )
+    # A policy's data has a place of its own: a training takes what lies in the DQN's for the DQN's.
+    name = f"{args.environment}-{args.policy}" if args.policy else args.environment
+    directory = args.out or default_directory(args.data_dir, name, noise=args.noise, seed=args.seed)
     how = {"noise": args.noise, "seed": args.seed, "file_format": args.format, "overwrite": args.overwrite}
     if args.policy:
         if args.episodes is None:

@@ -5,10 +5,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from rosmo import envs
 from rosmo.commands.shared import as_seed
 from rosmo.data import rlds, tfds_load
 from rosmo.data.atari import STACK, environment_of, single_frames
-from rosmo.data.store import FrameStore, import_zstandard, is_store, write_store
+from rosmo.data.store import ANY_ACTION, FrameStore, import_zstandard, is_store, write_store
+from rosmo.data.windows import checked_steps
 from rosmo.runs.progress import Progress, show
 from rosmo.types import Trajectory
 
@@ -20,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     about = "writes a store of frames that rosmo train reads"
     command = commands.add_parser("convert", help=about, description=about)
+    command.add_argument("--debug", action="store_true", default=argparse.SUPPRESS)
     command.add_argument(
         "source", help=f"RLDS directory, or {_TFDS}NAME as in {_TFDS}rlu_atari_checkpoints_ordered/Pong_run_1"
     )
@@ -50,12 +53,16 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(f"{target} is what is to be converted: choose another directory for the store")
     splits = args.split or [split for split in info.splits if info.splits[split].num_examples]
     choice = {"fraction": args.fraction, "seed": args.seed, **where}
+    about = _about(info, args)
+    num_actions = _number_of_actions(about.get("environment"))
     progress = show(len(splits), f"converting {args.source}", unit="splits")
     try:
-        episodes = {
-            split: _counted(reader.read_episodes(name, split=split, **choice), progress) for split in splits
-        }
-        write_store(target, episodes, stack=STACK, metadata=_about(info, args), overwrite=args.overwrite)
+        episodes = {}
+        for split in splits:
+            found = reader.numbered_episodes(name, split=split, **choice)
+            converted = _convert(found, f"the split {split} of {args.source}", num_actions)
+            episodes[split] = _counted(converted, progress)
+        write_store(target, episodes, stack=STACK, metadata=about, overwrite=args.overwrite)
     finally:
         progress.close()
     store = FrameStore(target)
@@ -71,9 +78,33 @@ def _about(info: Any, args: argparse.Namespace) -> dict[str, Any]:
     return {**game, **(info.metadata or {}), **choice}
 
 
+def _number_of_actions(environment: str | None) -> int:
+    """Returns how many actions a game has, if the game is known and its emulator is here."""
+    if environment not in envs.names():
+        return ANY_ACTION
+    try:
+        return envs.number_of_actions(envs.make(environment, seed=0))
+    except ImportError:
+        return ANY_ACTION
+
+
+def _convert(
+    episodes: Iterable[tuple[int, Trajectory]], source: str, num_actions: int
+) -> Iterator[Trajectory]:
+    """Yields episodes as a store holds them; one that it cannot hold is named as its source has it."""
+    for number, episode in episodes:
+        try:
+            frames = single_frames(episode)
+            if len(frames.action) > 1:
+                checked_steps(frames, window=1, num_actions=num_actions)
+        except ValueError as error:
+            raise ValueError(f"episode {number} of {source}: {error}") from error
+        yield frames
+
+
 def _counted(episodes: Iterable[Trajectory], progress: Progress) -> Iterator[Trajectory]:
-    """Yields the episodes of a split as a store holds them, and counts the split when it is through."""
+    """Yields the episodes of a split, and counts the split when it is through."""
     for count, episode in enumerate(episodes, start=1):
         progress.advance(0, f"{count:,} episodes of this split")
-        yield single_frames(episode)
+        yield episode
     progress.advance(1)

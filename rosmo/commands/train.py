@@ -27,6 +27,7 @@ from rosmo.commands.shared import (
     seed_folders,
     simulate_devices,
 )
+from rosmo.disk import refuse_unwritable
 from rosmo.report import learning_curve
 from rosmo.runs import hosts
 from rosmo.runs.datasets import checksum
@@ -166,6 +167,7 @@ def _make(args: argparse.Namespace, training: Training, folder: RunFolder) -> No
             f"{folder.path} holds a run already: go on with it by --resume {folder.path}, or choose another "
             "folder with --run"
         )
+    refuse_unwritable(folder.settings)
     common = {
         "imports": resolved_imports(args.imports),
         "data_dir": str(args.data_dir.resolve()),

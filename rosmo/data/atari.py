@@ -1,8 +1,8 @@
 """What RL Unplugged's Atari data means by its steps, and how its episodes become ours: here and nowhere else.
 
-`rlu_atari` (one split) and `rlu_atari_checkpoints_ordered` (a split for each of 50 checkpoints) hold for
-every step one grey frame of 84×84, which agents see stacked on the three before it; nothing was before the
-first.
+`rlu_atari` (one split) and `rlu_atari_checkpoints_ordered` (a split for each of 50 checkpoints, in three
+games of 49) hold for every step one grey frame of 84×84, which agents see stacked on the three before it;
+nothing was before the first.
 Rewards are clipped to [−1, 1], and so is `episode_return`, their sum. An episode that ends by a termination
 has two discounts of 0 at its end, and the action, reward and discount of its last step mean nothing. One that
 was cut off has none: `is_terminal` is then False throughout.
@@ -50,7 +50,7 @@ def single_frames(episode: Trajectory) -> Trajectory:
         field[-1] = 0
     if episode.is_terminal[-1]:
         discount[-2:] = 0
-    reward = np.clip(reward, -1, 1)
+    reward = np.where(np.isinf(reward), reward, np.clip(reward, -1, 1))  # those are for a store to refuse
     return dataclasses.replace(
         episode, observation=observation, action=action, reward=reward, discount=discount
     )

@@ -17,10 +17,10 @@ def info(name: str, data_dir: str | None = None) -> Any:
     return _load(name, None, data_dir)[1]
 
 
-def read_episodes(
+def numbered_episodes(
     name: str, *, split: str, fraction: float = 1.0, seed: int = 0, data_dir: str | None = None
-) -> Iterator[Trajectory]:
-    """Reads episodes `[L+1]` in order; what was asked for is checked at once.
+) -> Iterator[tuple[int, Trajectory]]:
+    """Reads episodes `[L+1]` in order, each with its number; what was asked for is checked at once.
 
     Args:
         name: of the data set, as in `tfds.load`.
@@ -32,10 +32,10 @@ def read_episodes(
     dataset, about = _load(name, split, data_dir)
     keep = set(choose_episodes(about.splits[split].num_examples, fraction, seed).tolist())
 
-    def episodes() -> Iterator[Trajectory]:
+    def episodes() -> Iterator[tuple[int, Trajectory]]:
         for index, episode in enumerate(dataset):
             if index in keep and (columns := _columns(episode)):
-                yield Trajectory(**columns)
+                yield index, Trajectory(**columns)
 
     return episodes()
 

@@ -104,6 +104,6 @@ def _refuse_bad_steps(steps: Trajectory, num_actions: int) -> None:
     for fault, where in faults.items():
         if where.any():
             raise ValueError(
-                f"step {np.flatnonzero(where)[0]} of the data set has {fault} ({where.sum()} such steps): "
+                f"step {np.flatnonzero(where)[0]} has {fault} ({where.sum()} such steps): "
                 "repair or drop its episode"
             )

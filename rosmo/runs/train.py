@@ -250,7 +250,8 @@ class _Loop:
         if hosts.is_first():
             seed = _EVALUATION_SEED + self.seed + step
             sampled, greedy = (summarise(self.evaluator(params, seed, greedy=x)) for x in (False, True))
-            row = {"return": sampled.mean, "return_stderr": sampled.stderr, "greedy_return": greedy.mean}
+            row = {"return": sampled.mean, "greedy_return": greedy.mean}
+            row |= {} if np.isnan(sampled.stderr) else {"return_stderr": sampled.stderr}  # of one episode
             normalised = envs.normalised_or_none(self.training.environment, sampled.mean)
             row |= {} if normalised is None else {"normalised": normalised}
         hosts.wait_for_all(f"evaluation_{step}")

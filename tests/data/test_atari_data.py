@@ -178,6 +178,40 @@ def test_rewards_are_clipped_and_the_closing_step_is_cleared(episodes):
         )
 
 
+def test_the_way_to_a_termination_is_not_discounted_though_its_source_leaves_that_out(episodes):
+    game = episodes[0][1]
+    assert game.is_terminal[-1]
+    open_ended = dataclasses.replace(game, discount=np.ones_like(game.discount))
+    assert single_frames(open_ended).discount[-3:].tolist() == [1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "fault"),
+    [
+        ("reward", np.inf, "a reward that is not finite"),
+        ("reward", np.nan, "a reward that is not finite"),
+        ("action", 17, "an action outside 0…5"),
+    ],
+)
+def test_a_bad_step_is_named_as_its_source_has_it(episodes, tmp_path, capsys, field, value, fault):
+    game = episodes[1][0]
+    column = getattr(game, field).copy()
+    column[7] = value
+    games = [game] * 5 + [dataclasses.replace(game, **{field: column})]
+    about = {"environment": "atari/Pong"}
+    rlds.write(tmp_path / "rlds", games, name="pong", metadata=about)
+    arguments = ["data", "convert", str(tmp_path / "rlds"), str(tmp_path / "store")]
+    assert cli.main([*arguments, "--fraction", "0.34", "--seed", "2"]) == 1  # the second of the two it takes
+    message = capsys.readouterr().err
+    assert f"episode 5 of the split train of {tmp_path / 'rlds'}: step 7 has {fault}" in message
+    assert not (tmp_path / "store").exists()
+
+
+def test_an_error_shows_where_it_is_if_asked(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        cli.main(["data", "convert", str(tmp_path / "nowhere"), str(tmp_path / "new"), "--debug"])
+
+
 def test_planes_that_are_no_frames_are_refused(episodes, tmp_path, capsys):
     game = episodes[0][0]
     for observation in (game.observation[..., ::-1], game.observation[..., :2]):  # the newest first; too few

@@ -13,6 +13,7 @@ import pytest
 from rosmo import Learner, agents
 from rosmo.data import FrameStore, StoreSampler, window_sampler, write_store
 from rosmo.frames import stack_frames
+from rosmo.runs.datasets import load_or_collect
 from tests.test_learner import KEY, assert_close, quick_adamw
 from tests.windows import random_steps, small_model
 
@@ -67,6 +68,13 @@ def test_the_store_draws_the_windows_that_the_device_draws(directory):
     here = observed(device)
     np.testing.assert_array_equal(np.asarray(store.observation)[here], np.asarray(device.observation)[here])
     assert not here.all()
+
+
+def test_past_the_last_step_of_all_it_stands_still(directory):
+    store = FrameStore(directory)
+    frames = store.read(np.array([store.num_starts - 1]), WINDOW).observation[0]
+    last = list(frame_episodes())[-1].observation
+    np.testing.assert_array_equal(frames[STACK - 1 :], last[[-2, *[-1] * (WINDOW - 1)]])
 
 
 def test_windows_begin_at_every_step_with_an_action_and_at_no_other(directory):
@@ -180,6 +188,31 @@ def test_a_description_that_is_damaged_or_incomplete_is_named(directory, tmp_pat
             FrameStore(without)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("splits", {"early": 3, "late": 9}),
+        ("splits", {"early": 3}),
+        ("splits", {"early": 0, "late": "4"}),
+        ("chunk", 0),
+        ("steps", "many"),
+        ("frame", [7, 5, 1]),
+        ("metadata", None),
+    ],
+)
+def test_a_value_that_no_store_has_is_named(directory, tmp_path, key, value):
+    change = lambda data: json.dumps(json.loads(data) | {key: value}).encode()  # noqa: E731
+    with pytest.raises(ValueError, match=rf"store.json is damaged \({key}\): convert the data again"):
+        FrameStore(damaged(directory, tmp_path / "a", "store.json", change))
+
+
+def test_a_store_without_its_description_is_a_damaged_store(directory, tmp_path):
+    damaged(directory, tmp_path / "a", "store.json", bytes)
+    (tmp_path / "a" / "store.json").unlink()
+    with pytest.raises(ValueError, match=r"a/store.json is damaged \(.*No such file.*\): convert the data"):
+        load_or_collect("catch", data=str(tmp_path / "a"), root=tmp_path)
+
+
 def test_what_does_not_belong_is_refused(directory, tmp_path):
     episodes = list(frame_episodes())
     write = lambda *e, **s: write_store(tmp_path / "s", {"train": e}, stack=4, metadata={}, **s)  # noqa: E731
@@ -187,9 +220,7 @@ def test_what_does_not_belong_is_refused(directory, tmp_path):
         write()
     with pytest.raises(ValueError, match=r"episode 1 has frames of the shape \[2, 2\], unlike the first"):
         write(episodes[0], dataclasses.replace(episodes[1], observation=np.zeros((2, 2, 2), np.uint8)))
-    with pytest.raises(
-        ValueError, match=r"episode 0: step 0 of the data set has a reward that is not finite"
-    ):
+    with pytest.raises(ValueError, match=r"episode 0: step 0 has a reward that is not finite"):
         write(dataclasses.replace(episodes[0], reward=np.full(9, np.nan, np.float32)))
     assert not (tmp_path / "s").exists()
     write(episodes[0])

@@ -105,6 +105,15 @@ def test_a_game_that_is_cut_off_is_truncated_and_begins_anew():
     assert not any(step.last() for step in steps[:-1])
     assert environment.step(0).first()
     assert environment.render().shape == (210, 160, 3)
+    assert envs.make("atari/Pong", seed=0).ale.getInt("max_num_frames_per_episode") == 27_000 * 4
+
+
+def test_nothing_of_the_game_before_is_seen_in_the_next():
+    environment = envs.make("atari/Breakout", seed=0)
+    first = environment.reset().observation
+    for _ in range(30):
+        environment.step(1)
+    np.testing.assert_array_equal(environment.reset().observation, first)
 
 
 def test_all_games_of_the_benchmark_have_a_rom_and_scores():
@@ -114,5 +123,7 @@ def test_all_games_of_the_benchmark_have_a_rom_and_scores():
         assert roms.get_rom_path(envs.get(name).keywords["game"]).is_file()
         assert envs.normalised_score(name, envs.references[name].online) == 1
     assert envs.references["atari/Pong"] == (-20.3, 18.25)
+    scores = np.array([envs.references[name] for name in names])
+    np.testing.assert_allclose(scores.sum(axis=0), [76549.45, 1746162.47])  # of RL Unplugged's own table
     with pytest.raises(ValueError, match=r"ale-py has no game 'ponk'; it has: .*pong"):
         envs.Atari("ponk", 0)

@@ -8,7 +8,14 @@ installed: `.as_data_source()` reads "array_record" and `.as_dataset()`, which n
 from rosmo.data.rlds.atomic import refuse_existing
 from rosmo.data.rlds.episodes import choose_episodes, discounts
 from rosmo.data.rlds.features import FileFormat
-from rosmo.data.rlds.reading import info, observation_shape, read, read_episodes, read_metadata
+from rosmo.data.rlds.reading import (
+    info,
+    numbered_episodes,
+    observation_shape,
+    read,
+    read_episodes,
+    read_metadata,
+)
 from rosmo.data.rlds.writing import write
 
 __all__ = [
@@ -16,6 +23,7 @@ __all__ = [
     "choose_episodes",
     "discounts",
     "info",
+    "numbered_episodes",
     "observation_shape",
     "read",
     "read_episodes",

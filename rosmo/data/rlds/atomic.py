@@ -7,6 +7,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from rosmo.disk import refuse_unwritable
+
 _DESCRIPTIONS = ("dataset_info.json", "store.json")  # of a TFDS data set, and of a store of frames
 # All files of either. What else is in a directory is somebody's own.
 _OWN = (*_DESCRIPTIONS, "features.json", "metadata.json", "*record*-of-*", "*.labels.txt", "frames.zst")
@@ -21,11 +23,7 @@ def refuse_existing(directory: str | Path, overwrite: bool) -> None:
         overwrite: allows a data set there, which is then to be replaced, but nothing else.
     """
     directory = Path(directory).expanduser().resolve()
-    place = next(path for path in directory.parents if path.exists())
-    if not place.is_dir() or not os.access(place, os.W_OK):
-        raise NotADirectoryError(
-            f"{directory} cannot be made, as {place} is no directory that can be written to: choose another"
-        )
+    refuse_unwritable(directory)
     if vacant(directory):
         return
     if not any((directory / name).exists() for name in _DESCRIPTIONS):

@@ -42,6 +42,14 @@ def read_episodes(
     directory: str | Path, *, split: str = "train", fraction: float = 1.0, seed: int = 0
 ) -> Iterator[Trajectory]:
     """Reads what `read` would, one episode `[L+1]` at a time; what was asked for is checked at once."""
+    numbered = numbered_episodes(directory, split=split, fraction=fraction, seed=seed)
+    return (episode for _, episode in numbered)
+
+
+def numbered_episodes(
+    directory: str | Path, *, split: str = "train", fraction: float = 1.0, seed: int = 0
+) -> Iterator[tuple[int, Trajectory]]:
+    """Reads what `read_episodes` would, each with its number in the split."""
     about = info(directory)
     shards = _shards(about, split)
     for shard in shards:
@@ -50,13 +58,13 @@ def read_episodes(
     fields = step_features(about)
     keep = set(choose_episodes(sum(shard.take for shard in shards), fraction, seed).tolist())
 
-    def episodes() -> Iterator[Trajectory]:
-        index = 0
+    def episodes() -> Iterator[tuple[int, Trajectory]]:
+        before = 0
         for shard in shards:
-            wanted = [shard.skip + i for i in range(shard.take) if index + i in keep]
-            index += shard.take
-            for episode in _read_episodes(shard, wanted, about, fields):
-                yield Trajectory(**completed(episode))
+            wanted = [shard.skip + i for i in range(shard.take) if before + i in keep]
+            for position, episode in _read_episodes(shard, wanted, about, fields):
+                yield before + position - shard.skip, Trajectory(**completed(episode))
+            before += shard.take
 
     return episodes()
 
@@ -120,8 +128,10 @@ def _shards(info: Any, split: str) -> list[Any]:
     return shards
 
 
-def _read_episodes(shard: Any, wanted: list[int], info: Any, fields: dict[str, Any]) -> Iterator[Columns]:
-    """Yields the wanted episodes of one file, by field; an error names the file."""
+def _read_episodes(
+    shard: Any, wanted: list[int], info: Any, fields: dict[str, Any]
+) -> Iterator[tuple[int, Columns]]:
+    """Yields the wanted episodes of one file with their positions, by field; an error names the file."""
     skip_decoding = {
         "steps": import_tfds().decode.SkipDecoding()
     }  # whole columns; one step at a time is slow
@@ -136,7 +146,7 @@ def _read_episodes(shard: Any, wanted: list[int], info: Any, fields: dict[str, A
         except Exception as error:
             raise ValueError(f"episode {position} of {shard.filename} cannot be decoded: {error}") from error
         if len(columns["action"]):
-            yield columns
+            yield position, columns
 
 
 def _decode(field: str, feature: Any, raw: Any) -> np.ndarray:

@@ -11,8 +11,8 @@ Episodes lie one after the other, those of a split together. Frames of Atari gam
 their size this way, and are decompressed at over a hundred thousand a second on one core.
 """
 
-from rosmo.data.store.base import import_zstandard, is_store
+from rosmo.data.store.base import ANY_ACTION, import_zstandard, is_store
 from rosmo.data.store.reading import FrameStore
 from rosmo.data.store.writing import write_store
 
-__all__ = ["FrameStore", "import_zstandard", "is_store", "write_store"]
+__all__ = ["ANY_ACTION", "FrameStore", "import_zstandard", "is_store", "write_store"]

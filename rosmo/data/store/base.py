@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-INFO = "store.json"
+INFO, FRAMES = "store.json", "frames.zst"
 VERSION = 2
 TABLES = ("steps.bin", "episodes.bin", "offsets.bin")
 CHUNK = 16  # frames: about what a window of 5 imagined steps reads
@@ -19,12 +19,13 @@ STEP = np.dtype(
         ("is_terminal", "?"),
     ]
 )
+ANY_ACTION = 2**31 - 1  # stands for the number of actions where it is not known
 INDEX = np.dtype("<i8")  # of steps, and of bytes
 
 
 def is_store(directory: Path) -> bool:
-    """Whether a directory holds a store of frames."""
-    return (directory / INFO).is_file()
+    """Whether a directory holds a store of frames, whole or damaged."""
+    return any((directory / name).is_file() for name in (INFO, FRAMES))
 
 
 def import_zstandard() -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Integer, UInt8
 
 from rosmo.data.rlds import choose_episodes
-from rosmo.data.store.base import INDEX, INFO, STEP, VERSION, import_zstandard, is_store
+from rosmo.data.store.base import FRAMES, INDEX, INFO, STEP, VERSION, import_zstandard, is_store
 from rosmo.types import Trajectory
 
 _NUMBERS = ("chunk", "steps", "episodes", "num_actions", "bytes", "stack")
@@ -43,7 +43,7 @@ class FrameStore:
         first = np.asarray(self._map("episodes.bin", INDEX, self.info["episodes"]))
         chunks = -(-self.info["steps"] // self._chunk)
         self._offsets = self._map("offsets.bin", INDEX, chunks + 1)
-        frames = self.path / "frames.zst"
+        frames = self.path / FRAMES
         if not frames.is_file() or frames.stat().st_size != self.info["bytes"]:
             raise ValueError(f"{frames} is missing, cut short or damaged: convert the data again")
         self._file = os.open(frames, os.O_RDONLY)
@@ -108,8 +108,7 @@ class FrameStore:
                 pixels = zstd.decompress(data[offsets[i] : offsets[i + 1]])
             except self._zstd.ZstdError as error:
                 raise ValueError(
-                    f"chunk {chunk} of {self.path / 'frames.zst'} is damaged ({error}): convert the "
-                    "data again"
+                    f"chunk {chunk} of {self.path / FRAMES} is damaged ({error}): convert the data again"
                 ) from error
             frames = np.frombuffer(pixels, np.uint8).reshape(-1, *self._frame)
             begin = chunk * self._chunk
@@ -143,7 +142,7 @@ def _read_info(directory: Path) -> dict[str, Any]:
         )
     try:
         info = dict(json.loads((directory / INFO).read_text()))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, FileNotFoundError) as error:
         raise ValueError(f"{directory / INFO} is damaged ({error}): convert the data again") from error
     if info.get("version") != VERSION:
         raise ValueError(
@@ -153,4 +152,22 @@ def _read_info(directory: Path) -> dict[str, Any]:
     keys = (*_NUMBERS, "frame", "crc32", "tables", "splits", "metadata")
     if missing := [key for key in keys if key not in info]:
         raise ValueError(f"{directory / INFO} has no {', '.join(missing)}: convert the data again")
+    if wrong := _wrong_values(info):
+        raise ValueError(f"{directory / INFO} is damaged ({', '.join(wrong)}): convert the data again")
     return info
+
+
+def _wrong_values(info: Mapping[str, Any]) -> list[str]:
+    """The keys whose values cannot be those of a store."""
+
+    def whole(*numbers: Any, least: int = 1) -> bool:
+        return all(type(number) is int and number >= least for number in numbers)
+
+    wrong = [key for key in _NUMBERS if not whole(info[key])]
+    wrong += [key for key in ("tables", "splits", "metadata") if not isinstance(info[key], dict)]
+    if not (isinstance(info["frame"], list) and len(info["frame"]) == 2 and whole(*info["frame"])):
+        wrong.append("frame")
+    if not wrong:
+        counts = info["splits"].values()
+        wrong += [] if whole(*counts, least=0) and sum(counts) == info["episodes"] else ["splits"]
+    return wrong

@@ -11,12 +11,21 @@ import numpy as np
 
 from rosmo.data.rlds.atomic import disk_errors, replacing
 from rosmo.data.rlds.episodes import checked, to_columns
-from rosmo.data.store.base import CHUNK, INDEX, INFO, STEP, TABLES, VERSION, import_zstandard
+from rosmo.data.store.base import (
+    ANY_ACTION,
+    CHUNK,
+    FRAMES,
+    INDEX,
+    INFO,
+    STEP,
+    TABLES,
+    VERSION,
+    import_zstandard,
+)
 from rosmo.data.windows import checked_steps
 from rosmo.types import Trajectory
 
 _LEVEL = 3  # of the compression
-_ANY_ACTION = 2**31 - 1
 
 
 def write_store(
@@ -66,7 +75,7 @@ class _Writer:
         self._waiting: list[np.ndarray] = []  # frames of a chunk that is not full
 
     def __enter__(self) -> "_Writer":
-        self._frame_file: BinaryIO = open(self._directory / "frames.zst", "xb")
+        self._frame_file: BinaryIO = open(self._directory / FRAMES, "xb")
         self._step_file: BinaryIO = open(self._directory / "steps.bin", "xb")
         return self
 
@@ -81,7 +90,7 @@ class _Writer:
         index = len(self.first)
         columns = checked(index, to_columns(index, episode))
         try:
-            checked_steps(episode, window=1, num_actions=_ANY_ACTION)
+            checked_steps(episode, window=1, num_actions=ANY_ACTION)
         except ValueError as error:
             raise ValueError(f"episode {index}: {error}") from error
         frames = columns["observation"]
