@@ -30,7 +30,8 @@ class Registry:
     def register(self, name: str) -> Callable[[Part], Part]:
         """Returns a decorator that files a part under `name` and hands it back unchanged."""
         if not isinstance(name, str) or not all(part.isidentifier() for part in name.split("/")):
-            raise TypeError(f'register {self.kind}s by name, as in register("my_{self.kind}"); got {name!r}')
+            rule = f'by a name of letters, digits, _ and /, as in register("my_{self.kind}")'
+            raise TypeError(f"register {self.kind}s {rule}; got {name!r}")
 
         def decorate(part: Part) -> Part:
             self._refuse_wrong_kind(name, part)

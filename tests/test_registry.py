@@ -46,7 +46,7 @@ def test_accepts_a_wrapper_that_passes_everything_on(registry):
 
 @pytest.mark.parametrize("name", ["", "two words", "2nd"])
 def test_refuses_a_name_that_no_configuration_could_write(registry, name):
-    with pytest.raises(TypeError, match="by name"):
+    with pytest.raises(TypeError, match="by a name of letters, digits"):
         registry.register(name)
 
 
