@@ -15,8 +15,8 @@ HEAVY = ["gin", "tensorflow", "tensorflow_datasets", "distrax", "bsuite", "gymna
 # A room may import only rooms before it.
 CORE = ["types", "registry", "codec", "networks", "model", "operators", "regularizers", "agents", "cache"]
 CORE += ["frames", "sharding", "optimizer", "learner"]
-ORDER = [*CORE, "data", "envs", "video", "evaluate", "dqn", "policies", "collect", "report", "experiments"]
-ORDER += ["runs", "tpu"]
+ORDER = [*CORE, "disk", "data", "envs", "video", "evaluate", "dqn", "policies", "collect", "report"]
+ORDER += ["experiments", "runs", "tpu"]
 ORDER += ["configs", "commands", "cli"]
 EDGE = {"gin": ["configs", "commands"], "argparse": ["commands", "cli"]}
 
