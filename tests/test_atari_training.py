@@ -11,8 +11,7 @@ from rosmo.data.atari import as_recorded, single_frames
 from rosmo.runs.datasets import load_or_collect
 from rosmo.runs.folder import MetricsTable
 from tests import atari
-from tests.test_cli import rosmo
-from tests.test_hosts import ended, pair
+from tests.test_hosts import losses_of_one_and_two
 
 pytest.importorskip("ale_py")
 TINY = {"channels": 4, "representation_blocks": 1, "dynamics_blocks": 1, "prediction_blocks": 1, "bins": 11}
@@ -78,14 +77,10 @@ def test_atari_without_data_says_how_to_get_some(tmp_path, capsys, monkeypatch):
 def test_a_store_is_read_by_each_process_for_its_own_devices(data, tmp_path):
     settings = TINY | {"num_updates": 4, "log_every": 1, "eval_every": 4, "checkpoint_every": 4}
     settings |= {"eval_episodes": 1, "final_episodes": 1, "data": str(data / "store")}
-    losses = {}
-    for name, start in {"one": lambda *a: [rosmo("train", *a)], "two": pair}.items():
-        where = ["--run", tmp_path / name, "--mesh", "data=2"]
-        results = ended(start("atari/rosmo", "atari/pong", *bindings(**settings), *where))
-        assert {code for code, _ in results} == {0}, results
-        losses[name] = [row["loss"] for row in MetricsTable(tmp_path / name / "metrics.csv").rows()[1:]]
-    assert len(losses["one"]) == 4
-    np.testing.assert_allclose(losses["one"], losses["two"], rtol=1e-5)
+    arguments = ["atari/rosmo", "atari/pong", *bindings(**settings), "--mesh", "data=2"]
+    one, two = losses_of_one_and_two(tmp_path, *arguments)
+    assert len(one) == 4
+    np.testing.assert_allclose(one, two, rtol=1e-5)
 
 
 @pytest.mark.slow

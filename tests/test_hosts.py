@@ -35,6 +35,16 @@ def ended(processes, seconds: float = 600) -> list[tuple[int, str]]:
     return [(process.returncode, output) for process, output in zip(processes, outputs, strict=True)]
 
 
+def losses_of_one_and_two(folder: Path, *arguments) -> list[list[float]]:
+    """Trains in one process and in two, and returns the losses of both."""
+    losses = []
+    for name, start in {"one": lambda *a: [rosmo("train", *a)], "two": pair}.items():
+        results = ended(start(*arguments, "--run", folder / name))
+        assert {code for code, _ in results} == {0}, results
+        losses.append([row["loss"] for row in RunFolder(folder / name).metrics.rows() if "loss" in row])
+    return losses
+
+
 def wait_for_checkpoint(run: Path, step: int, processes) -> None:
     deadline = time.monotonic() + 600
     while _checkpoints(run) < step and all(p.poll() is None for p in processes):
@@ -91,13 +101,9 @@ def test_a_preempted_pair_saves_and_one_process_goes_on(data, tmp_path):
 
 @pytest.mark.slow
 def test_data_in_host_memory_is_cut_by_each_process_for_its_own_devices(data, tmp_path):
-    losses = {}
-    for name, start in {"one": lambda *a: [rosmo("train", *a)], "two": pair}.items():
-        bindings = [*BINDINGS, "-p", "num_updates = 5", "-p", "train.device_bytes = 0"]
-        results = ended(start(*bindings, "--data-dir", data, "--run", tmp_path / name, *MESH))
-        assert {code for code, _ in results} == {0}, results
-        losses[name] = [row["loss"] for row in RunFolder(tmp_path / name).metrics.rows() if "loss" in row]
-    np.testing.assert_allclose(losses["one"], losses["two"], rtol=1e-5)
+    bindings = [*BINDINGS, "-p", "num_updates = 5", "-p", "train.device_bytes = 0"]
+    one, two = losses_of_one_and_two(tmp_path, *bindings, "--data-dir", data, *MESH)
+    np.testing.assert_allclose(one, two, rtol=1e-5)
 
 
 @pytest.mark.slow

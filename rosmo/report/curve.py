@@ -25,15 +25,14 @@ def learning_curve(
     if not curves:
         return
     figure, [[axes]] = panels(1, 1, width=7.0, height=3.4)
-    single = len(curves) == 1
-    for steps, returns, stderr, likeliest in curves:
-        if not single:
+    if len(curves) == 1:
+        [(steps, returns, stderr, likeliest)] = curves
+        axes.plot(steps, returns, color="C0", linewidth=2, label="drawn actions")
+        axes.fill_between(steps, returns - stderr, returns + stderr, color="C0", alpha=0.2, linewidth=0)
+        axes.plot(steps, likeliest, color="C2", linestyle=":", linewidth=1.5, label="likeliest actions")
+    else:
+        for steps, returns, *_ in curves:
             axes.plot(steps, returns, color="C0", alpha=0.3, linewidth=1)
-        else:
-            axes.plot(steps, returns, color="C0", linewidth=2, label="drawn actions")
-            axes.fill_between(steps, returns - stderr, returns + stderr, color="C0", alpha=0.2, linewidth=0)
-            axes.plot(steps, likeliest, color="C2", linestyle=":", linewidth=1.5, label="likeliest actions")
-    if not single:
         steps = sorted(set.intersection(*(set(steps) for steps, *_ in curves)))
         mean = [np.mean([returns[list(own).index(step)] for own, returns, *_ in curves]) for step in steps]
         axes.plot(steps, mean, color="C0", linewidth=2.5, label=f"mean of {len(curves)} seeds")

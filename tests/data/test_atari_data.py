@@ -178,7 +178,7 @@ def test_rewards_are_clipped_and_the_closing_step_is_cleared(episodes):
         )
 
 
-def test_the_way_to_a_termination_is_not_discounted_though_its_source_leaves_that_out(episodes):
+def test_the_discount_before_a_termination_is_0_though_its_source_leaves_that_out(episodes):
     game = episodes[0][1]
     assert game.is_terminal[-1]
     open_ended = dataclasses.replace(game, discount=np.ones_like(game.discount))
