@@ -25,13 +25,13 @@ import jax
 
 from benchmarks.learner_step import fake_data, make_agent, settings
 from rosmo import Learner, agents
+from rosmo.costs.compute import shapes_of_batch, update_compute
+from rosmo.costs.hlo import collectives
+from rosmo.costs.speed import update_rate
 from rosmo.data import window_sampler
-from rosmo.report.compute import shapes_of_batch, update_compute
-from rosmo.report.hlo import collectives
-from rosmo.report.speed import update_rate
+from rosmo.learner.sharding import make_mesh, mesh_shape
 from rosmo.report.style import looks, panels, save
 from rosmo.runs.checkpoint import Checkpoints
-from rosmo.sharding import make_mesh, mesh_shape
 
 CORES = len(os.sched_getaffinity(0))
 LAYOUTS = ("data=1", "data=2", "data=4", "data=8", "data=1,model=2", "data=4,model=2")

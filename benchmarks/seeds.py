@@ -79,7 +79,7 @@ class Vmapped:
         learner, self.source = build()
         keys = jax.random.split(jax.random.key(0), CORES)
         self.states = jax.vmap(learner._init)(keys)
-        many = jax.vmap(lambda s, d: learner._update_arrays_many(s, d, 1, UPDATES, False), in_axes=(0, None))
+        many = jax.vmap(lambda s, d: learner._step.on_source(s, d, 1, UPDATES, False), in_axes=(0, None))
         self.update = jax.jit(many, donate_argnums=0)
         self.run()
 

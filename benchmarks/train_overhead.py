@@ -21,10 +21,10 @@ if __name__ == "__main__":
 from jax.sharding import AxisType
 
 from rosmo import configs
-from rosmo.commands.listeners import tensorboard
 from rosmo.commands.shared import load_data
 from rosmo.data import window_sampler
 from rosmo.runs.folder import RunFolder
+from rosmo.runs.listeners import tensorboard
 from rosmo.runs.train import train
 
 

@@ -36,7 +36,7 @@ def bandit_episodes(rng: np.random.Generator, count: int) -> rosmo.Trajectory:
     return rosmo.Trajectory(
         observation=np.repeat(np.eye(3, dtype=np.float32)[shown], 2, axis=0),
         action=np.repeat(chosen, 2).astype(np.int32),
-        reward=np.repeat(shown == chosen, 2).astype(np.float32),
+        reward=np.where(is_last, 0, np.repeat(shown == chosen, 2)).astype(np.float32),
         discount=np.zeros(2 * count, np.float32),
         is_first=~is_last,
         is_last=is_last,

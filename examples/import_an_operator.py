@@ -33,8 +33,12 @@ root = mctx.RootFnOutput(
 )
 key = jax.random.key(0)
 
-searched = mctx.muzero_policy(params, key, root, recurrent_fn, num_simulations=50, dirichlet_fraction=0.0)
-improved = operators.one_step(params, key, root, recurrent_fn)
+settings = {
+    "num_simulations": 50,
+    "dirichlet_fraction": 0.0,
+}  # of the search: a look-ahead has no use of them
+searched = mctx.muzero_policy(params, key, root, recurrent_fn, **settings)
+improved = operators.one_step(params, key, root, recurrent_fn, **settings)
 
 print("P(right) in each cell")
 print("  mctx, 50 model calls:  ", np.round(searched.action_weights, 2)[:, 1])

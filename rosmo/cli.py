@@ -1,8 +1,16 @@
 """The command line: `rosmo COMMAND`, with each command in a file of `rosmo/commands/`."""
 
 import argparse
+import contextlib
+import logging
+import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rosmo.commands.parser import Mistake, parse
 
 _MISTAKES = (ValueError, TypeError, KeyError, OSError, ImportError, FloatingPointError)
 _GIN_ADDS = "\n  In call to configurable"
@@ -10,17 +18,24 @@ _GIN_ADDS = "\n  In call to configurable"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; a mistake of the user ends in one sentence, not in a traceback."""
-    args = parser().parse_args(arguments)
+    debug = False
     try:
-        args.run(args)
+        with _ending_at_once():
+            args = _parse(sys.argv[1:] if arguments is None else arguments)
+        debug = args.debug
+        with contextlib.nullcontext() if debug else _said_once():
+            args.run(args)
     except KeyboardInterrupt as stop:
         print(f"rosmo: {str(stop) or 'stopped'}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output has seen enough
         sys.stderr.close()
         return 0
+    except Mistake as mistake:
+        print(f"rosmo: {mistake}", file=sys.stderr)
+        return 2
     except Exception as error:
-        if args.debug:
+        if debug:
             raise
         message = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
         message = message.partition(_GIN_ADDS)[0]
@@ -31,25 +46,46 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def parser() -> argparse.ArgumentParser:
-    """Returns the parser of all commands."""
+@contextlib.contextmanager
+def _said_once() -> Iterator[None]:
+    """Has Orbax log no error: its threads hand what they meet to the one that waits, which ends by it."""
+
+    def is_of_others(record: logging.LogRecord) -> bool:
+        return f"{os.sep}orbax{os.sep}" not in record.pathname
+
+    logger = logging.getLogger("absl")
+    logger.addFilter(is_of_others)
     try:
-        from rosmo import commands
+        yield
+    finally:
+        logger.removeFilter(is_of_others)
+
+
+@contextlib.contextmanager
+def _ending_at_once() -> Iterator[None]:
+    """Has Ctrl-C end the process while packages are imported: an exception inside of JAX's would crash it."""
+
+    def end(number: int, frame: Any) -> None:
+        print("rosmo: stopped", file=sys.stderr, flush=True)
+        os._exit(130)
+
+    if threading.current_thread() is not threading.main_thread():  # which alone may handle signals
+        yield
+        return
+    before = signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _parse(words: Sequence[str]) -> argparse.Namespace:
+    try:
+        return parse(words)
     except ModuleNotFoundError as error:
         raise SystemExit(
             f'rosmo: the command line needs more packages: pip install "rosmo[run]" ({error})'
         ) from error
-    root = argparse.ArgumentParser(
-        prog="rosmo", description="Offline reinforcement learning with a learned model."
-    )
-    subparsers = root.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for name, module in commands.by_name().items():
-        about = (module.__doc__ or "").splitlines()[0]
-        command = subparsers.add_parser(name, help=about, description=about)
-        command.add_argument("--debug", action="store_true", help="show where an error comes from")
-        module.add_arguments(command)
-        command.set_defaults(run=module.run)
-    return root
 
 
 if __name__ == "__main__":

@@ -82,6 +82,8 @@ class Codec(eqx.Module):
         # Rows of one axis: with more, XLA's exponential on a CPU takes twice as long.
         rows = logits.astype(jnp.float32).reshape(-1, self.bins)
         top = jax.lax.stop_gradient(jnp.max(rows, axis=-1, keepdims=True))
-        weights = jnp.exp(rows - top)
-        mean = jnp.sum(weights * self.support[None], axis=-1) / jnp.sum(weights, axis=-1)
-        return inverse_transform(mean, self.epsilon).reshape(logits.shape[:-1])
+        # Both sums as one product: summed by itself, a row of so few numbers is taken one by one, and a
+        # look-ahead's two heads on a CPU take 2.6 times as long.
+        moments = np.stack([self.support, np.ones_like(self.support)], axis=1)
+        sums = jnp.matmul(jnp.exp(rows - top), moments, precision=jax.lax.Precision.HIGHEST)
+        return inverse_transform(sums[:, 0] / sums[:, 1], self.epsilon).reshape(logits.shape[:-1])

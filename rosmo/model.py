@@ -13,7 +13,7 @@ from jaxtyping import Float, Integer, Shaped
 
 from rosmo.codec import Codec
 from rosmo.networks.base import Networks, State, registry
-from rosmo.types import Key, RecurrentFnOutput, Root, map_arrays
+from rosmo.types import Key, RecurrentFnOutput, Root, map_arrays, refuse_counts, refuse_numbers
 
 
 class Prediction(NamedTuple):
@@ -154,10 +154,8 @@ def latent_model(
         dtype: what the networks compute in, "float32" or "bfloat16".
         **sizes: passed on to the network.
     """
-    if num_actions < 1:
-        raise ValueError(f"an agent needs at least one action, got num_actions={num_actions}")
-    if not 0 <= discount <= 1:
-        raise ValueError(f"discount must be between 0 and 1, got {discount}")
+    refuse_counts(num_actions=num_actions)
+    refuse_numbers(0, 1, discount=discount)
     if dtype not in ("float32", "bfloat16", "float16"):
         raise ValueError(f"dtype must be 'float32', 'bfloat16' or 'float16', got {dtype!r}")
     build = registry.get(network) if isinstance(network, str) else network

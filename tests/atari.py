@@ -12,6 +12,7 @@ import PIL.Image
 
 import rosmo
 from rosmo import Trajectory, envs
+from tests.limits import HUNG
 
 RUN, WHOLE = "rlu_atari_checkpoints_ordered/Breakout_run_1", "rlu_atari/Breakout_run_1"
 
@@ -114,7 +115,7 @@ def run_python(script, *arguments):
     }
     command = [sys.executable, "-c", script, *map(str, arguments)]
     result = subprocess.run(
-        command, capture_output=True, text=True, timeout=300, check=False, env=environment
+        command, capture_output=True, text=True, timeout=HUNG, check=False, env=environment
     )
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout.splitlines()[-1])

@@ -3,6 +3,7 @@
 import os
 import resource
 import tempfile
+from pathlib import Path
 
 import jax
 import pytest
@@ -24,6 +25,27 @@ def forget_compiled():
     """Compiled programs hold memory maps, of which a process may have 65,530: a whole suite needs more."""
     yield
     jax.clear_caches()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forget_registered():
+    """What a test registers, as a module of a user's own does, is not there for those of other files."""
+    from rosmo import agents, networks, operators, regularizers, worlds
+
+    registries = [room.registry for room in (agents, networks, operators, regularizers, worlds)]
+    before = [dict(registry._parts) for registry in registries]
+    yield
+    for registry, parts in zip(registries, before, strict=True):
+        registry._parts.clear()
+        registry._parts.update(parts)
+
+
+@pytest.fixture(autouse=True)
+def forget_compiled_in_time():
+    """The tests of one module alone may need more, where they run over every agent."""
+    yield
+    if Path("/proc/self/maps").read_bytes().count(b"\n") > 30_000:
+        jax.clear_caches()
 
 
 @pytest.fixture

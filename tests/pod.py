@@ -13,7 +13,7 @@ import numpy as np
 
 from rosmo import Codec, Learner, Trajectory, adamw, agents, latent_model
 from rosmo.data import HostSampler
-from rosmo.sharding import make_mesh, mesh_shape
+from rosmo.learner.sharding import make_mesh, mesh_shape
 from tests.windows import random_steps, talkative
 
 ACTIONS, BATCH, UPDATES = 3, 16, 20

@@ -134,13 +134,18 @@ def test_networks_bring_their_own_number_of_bins():
 def test_bad_settings_are_refused():
     with pytest.raises(KeyError, match=r"no network 'mpl'\. Did you mean 'mlp'"):
         latent_model(KEY, network="mpl", observation_shape=(4,), num_actions=2)
-    with pytest.raises(ValueError, match="at least one action"):
+    with pytest.raises(ValueError, match="num_actions must be a whole number of at least 1, got 0"):
         latent_model(KEY, observation_shape=(4,), num_actions=0)
     for discount in (2.0, -0.1):
-        with pytest.raises(ValueError, match=f"discount must be between 0 and 1, got {discount}"):
+        with pytest.raises(
+            ValueError, match=f"discount must be a finite number of at least 0 and at most 1, got {discount}"
+        ):
             latent_model(KEY, observation_shape=(4,), num_actions=2, discount=discount)
     with pytest.raises(ValueError, match="the size of a layer must be a whole number of at least 1, got 0"):
         latent_model(KEY, observation_shape=(4,), num_actions=2, representation=(8, 0))
+    for name in ("representation", "dynamics", "prediction"):
+        with pytest.raises(ValueError, match=rf"{name} needs a layer at least, as in \(64,\), got \(\)"):
+            latent_model(KEY, observation_shape=(4,), num_actions=2, **{name: ()})
     for name, least, size in (("channels", 2, 1), ("head_size", 1, 0), ("dynamics_blocks", 0, -1)):
         with pytest.raises(ValueError, match=f"{name} must be a whole .* at least {least}, got {size}"):
             latent_model(KEY, network="resnet", observation_shape=(84, 84, 4), num_actions=2, **{name: size})

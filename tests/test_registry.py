@@ -1,6 +1,6 @@
 import pytest
 
-from rosmo import agents, networks, operators, regularizers
+from rosmo import agents, networks, operators, regularizers, worlds
 from rosmo.registry import Registry
 
 
@@ -63,11 +63,15 @@ def test_unknown_name_lists_the_nearest_and_all(registry):
 
 
 def test_every_kind_of_part_has_its_names():
-    assert operators.names() == ("mcts", "mcts_q", "one_step", "prior", "sampled_one_step")
+    searches = ("gumbel", "mcts", "mcts_q", "smc")
+    look_aheads = ("cmpo", "mpo", "one_step", "regularized", "sampled_one_step")
+    assert operators.names() == tuple(sorted((*searches, *look_aheads, "prior")))
     assert regularizers.names() == ("behavior", "behavior_exp")
     assert networks.names() == ("conv", "mlp", "resnet")
+    assert worlds.names() == ("latent", "rssm")
     latent = ("behavior", "mzu", "mzu_q", "one_step", "rosmo", "sampled_rosmo")
-    assert agents.names() == tuple(sorted((*latent, "bc", "cql", "crr")))
+    latent += ("cmpo", "gumbel", "mpo", "regularized", "smc")
+    assert agents.names() == tuple(sorted((*latent, "bc", "cql", "crr", "combo", "mopo", "morel")))
 
 
 def test_kinds_refuse_each_others_parts():

@@ -1,15 +1,18 @@
 """Random experience with every kind of ending, and small agents to train on it."""
 
+import dataclasses
 import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+import rosmo.worlds  # noqa: F401 (the registry of agents has its agents then)
 from rosmo import Trajectory, latent_model
 
 OBSERVATION = (4,)
 ACTIONS = 3
+ON_WORLD = ("combo", "mopo", "morel")  # agents that act in a world: tests/worlds/test_agents.py
 
 small_model = functools.partial(
     latent_model,
@@ -23,7 +26,10 @@ small_model = functools.partial(
 
 
 def random_steps(rng: np.random.Generator, lengths, terminal) -> Trajectory:
-    """Episodes of `lengths` steps, the closing one included, terminated or truncated, in a row."""
+    """Episodes of `lengths` steps, the closing one included, terminated or truncated, in a row.
+
+    The closing steps' actions and discounts are anything; data with rewards there is warned of.
+    """
     count = sum(lengths)
     ends = np.cumsum(lengths) - 1
     is_last = np.zeros(count, bool)
@@ -35,7 +41,7 @@ def random_steps(rng: np.random.Generator, lengths, terminal) -> Trajectory:
     return Trajectory(
         observation=rng.normal(size=(count, *OBSERVATION)).astype(np.float32),
         action=rng.integers(0, ACTIONS, count).astype(np.int32),
-        reward=rng.normal(size=count).astype(np.float32),
+        reward=np.where(is_last, 0, rng.normal(size=count)).astype(np.float32),
         discount=discount,
         is_first=np.roll(is_last, 1),
         is_last=is_last,
@@ -50,6 +56,8 @@ def every_ending(rng: np.random.Generator, length: int) -> Trajectory:
         for terminal in (True, False):
             later = [end + 1, 2, 3, length + 2]  # what follows the first end has ends of its own
             steps = random_steps(rng, later, np.array([terminal, *rng.integers(0, 2, 3).astype(bool)]))
+            never_read = np.where(steps.is_last, rng.normal(size=len(steps.reward)), steps.reward)
+            steps = dataclasses.replace(steps, reward=never_read.astype(np.float32))
             rows.append(jax.tree.map(lambda x: x[:length], steps))
     return jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *rows)
 

@@ -14,7 +14,7 @@ from rosmo.agents.targets import Boundary, find_boundary
 from rosmo.model import LatentModel
 from rosmo.networks.base import State
 from rosmo.operators.base import mask_logits
-from rosmo.types import Key, Keys, Metrics, Trajectory
+from rosmo.types import Key, Keys, Metrics, Trajectory, refuse_counts
 
 
 @registry.register("bc")
@@ -31,8 +31,7 @@ class BC:
     positions: int = 6
 
     def __post_init__(self):
-        if self.positions < 1:
-            raise ValueError(f"positions must be at least 1, got {self.positions}")
+        refuse_counts(positions=self.positions)
 
     @property
     def window(self) -> int:
@@ -52,9 +51,22 @@ class BC:
         greedy: bool = False,
         invalid_actions: Bool[Array, "batch actions"] | None = None,
     ) -> Integer[Array, "batch"]:
-        """Draws actions from the policy, or takes the likeliest."""
+        """Samples actions from the policy, or takes the greedy ones."""
         logits = params.predict(params.encode(observation)).policy_logits
         return choose(mask_logits(logits, invalid_actions), key, greedy=greedy)
+
+    def probabilities(
+        self,
+        params: LatentModel,
+        key: Key,
+        observation: Shaped[Array, "batch ..."],
+        *,
+        invalid_actions: Bool[Array, "batch actions"] | None = None,
+    ) -> Float[Array, "batch actions"]:
+        """Returns the policy."""
+        del key
+        logits = params.predict(params.encode(observation)).policy_logits
+        return jax.nn.softmax(mask_logits(logits, invalid_actions))
 
     def loss(
         self, params: LatentModel, target_params: LatentModel, batch: Trajectory, key: Keys
@@ -106,6 +118,6 @@ def policy_logits(model: LatentModel, states: State, batch: Trajectory) -> Float
 
 
 def choose(logits: Float[Array, "batch actions"], key: Key, *, greedy: bool) -> Integer[Array, "batch"]:
-    """Draws an action from each row of logits, or takes the likeliest."""
+    """Samples an action from each row of logits, or takes the greedy one."""
     action = jnp.argmax(logits, axis=-1) if greedy else jax.random.categorical(key, logits)
     return action.astype(jnp.int32)

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ from rosmo.agents.crr import q_logits, with_one_codec
 from rosmo.agents.targets import n_step_returns
 from rosmo.model import LatentModel
 from rosmo.operators.base import mask_logits
-from rosmo.types import Key, Keys, Metrics, Trajectory
+from rosmo.types import Key, Keys, Metrics, Trajectory, refuse_counts, refuse_numbers
 
 
 @registry.register("cql")
@@ -41,12 +42,8 @@ class CQL:
     td_steps: int = 1
 
     def __post_init__(self):
-        if self.alpha < 0:
-            raise ValueError(f"alpha must not be negative, got {self.alpha}")
-        if self.positions < 1 or self.td_steps < 1:
-            raise ValueError(
-                f"positions and td_steps must be at least 1, got {self.positions} and {self.td_steps}"
-            )
+        refuse_numbers(alpha=self.alpha)
+        refuse_counts(positions=self.positions, td_steps=self.td_steps)
 
     @property
     def window(self) -> int:
@@ -71,11 +68,39 @@ class CQL:
         q = params.value_codec.decode(q_logits(params, params.encode(observation)))
         return choose(mask_logits(q, invalid_actions), key, greedy=True)
 
+    def probabilities(
+        self,
+        params: LatentModel,
+        key: Key,
+        observation: Shaped[Array, "batch ..."],
+        *,
+        invalid_actions: Bool[Array, "batch actions"] | None = None,
+    ) -> Float[Array, "batch actions"]:
+        """Returns a probability of one for the action that it takes."""
+        action = self.act(params, key, observation, invalid_actions=invalid_actions)
+        return jax.nn.one_hot(action, params.num_actions)
+
+    def values(self, params: LatentModel, observation: Shaped[Array, "batch ..."]) -> Float[Array, "batch"]:
+        """Returns the largest Q(s, a), that of the greedy action."""
+        return jnp.max(params.value_codec.decode(q_logits(params, params.encode(observation))), axis=-1)
+
     def loss(
         self, params: LatentModel, target_params: LatentModel, batch: Trajectory, key: Keys
     ) -> tuple[Float[Array, ""], Metrics]:
         """Returns the loss of a batch of windows `[B, T]` with T at least `window`."""
         del key
+        terms = self.terms(params, target_params, batch)
+        losses = {"value": terms.mean(terms.value), "conservative": self.alpha * terms.mean(terms.excess)}
+        loss = sum(losses.values(), jnp.zeros(()))
+        return loss, {f"loss/{name}": value for name, value in losses.items()} | {
+            "loss": loss,
+            "value": mean_of_windows(terms.q_taken, terms.mask),
+            "value_target": mean_of_windows(terms.target, terms.mask),
+            "accuracy": mean_of_windows(terms.agrees, terms.mask),
+        }
+
+    def terms(self, params: LatentModel, target_params: LatentModel, batch: Trajectory) -> "Terms":
+        """Returns what the loss is made of, position by position."""
         batch, boundary = observed_steps(batch, self.window)
         logits = _q_logits(params, batch)
         q = mask_logits(params.value_codec.decode(logits), batch.invalid_actions)
@@ -85,20 +110,34 @@ class CQL:
             lambda x: x[:, : self.positions], (batch, boundary.real, logits, q)
         )
         q_taken, taken = (_of_action(x, batch.action) for x in (q, logits))
-        terms = {
-            "value": optax.softmax_cross_entropy(taken, params.value_codec.encode(returns)),
-            "conservative": self.alpha * (jax.nn.logsumexp(q, axis=-1) - q_taken),
-        }
-        # Every position counts the same, masked or not, so that no row changes the weight of another.
-        losses = {name: jnp.sum(jnp.where(mask, term, 0)) / mask.size for name, term in terms.items()}
-        loss = sum(losses.values(), jnp.zeros(()))
-        agrees = (jnp.argmax(q, axis=-1) == batch.action).astype(q.dtype)
-        return loss, {f"loss/{name}": value for name, value in losses.items()} | {
-            "loss": loss,
-            "value": mean_of_windows(q_taken, mask),
-            "value_target": mean_of_windows(returns, mask),
-            "accuracy": mean_of_windows(agrees, mask),
-        }
+        return Terms(
+            value=optax.softmax_cross_entropy(taken, params.value_codec.encode(returns)),
+            soft_maximum=jax.nn.logsumexp(q, axis=-1),
+            q_taken=q_taken,
+            target=returns,
+            agrees=(jnp.argmax(q, axis=-1) == batch.action).astype(q.dtype),
+            mask=mask,
+        )
+
+
+class Terms(NamedTuple):
+    """What CQL's loss is made of; where `mask` is not set there was no action, and nothing is meant."""
+
+    value: Float[Array, "batch positions"]  # the cross entropy of Q(s, a) with its target
+    soft_maximum: Float[Array, "batch positions"]  # log Σₐ exp Q(s, a)
+    q_taken: Float[Array, "batch positions"]
+    target: Float[Array, "batch positions"]
+    agrees: Float[Array, "batch positions"]  # 1 where the best action is that of the data
+    mask: Bool[Array, "batch positions"]
+
+    @property
+    def excess(self) -> Float[Array, "batch positions"]:
+        """log Σₐ exp Q(s, a) − Q(s, a_data)."""
+        return self.soft_maximum - self.q_taken
+
+    def mean(self, term: Float[Array, "batch positions"]) -> Float[Array, ""]:
+        """Averages a term: each position counts the same, masked or not, so that no row changes another's."""
+        return jnp.sum(jnp.where(self.mask, term, 0)) / self.mask.size
 
 
 def _q_logits(model: LatentModel, batch: Trajectory) -> Float[Array, "batch time actions bins"]:

@@ -17,7 +17,7 @@ from rosmo.model import LatentModel
 from rosmo.networks.base import State
 from rosmo.operators.base import mask_logits
 from rosmo.regularizers import Positions, behavior, behavior_exp
-from rosmo.types import Key, Keys, Metrics, Trajectory
+from rosmo.types import Key, Keys, Metrics, Trajectory, refuse_counts, refuse_numbers
 
 
 @registry.register("crr")
@@ -53,12 +53,9 @@ class CRR:
     def __post_init__(self):
         if self.weighting not in ("exp", "binary"):
             raise ValueError(f"weighting must be 'exp' or 'binary', got {self.weighting!r}")
-        if self.beta <= 0 or self.max_weight <= 0:
-            raise ValueError(f"beta and max_weight must be positive, got {self.beta} and {self.max_weight}")
-        if self.positions < 1 or self.td_steps < 1:
-            raise ValueError(
-                f"positions and td_steps must be at least 1, got {self.positions} and {self.td_steps}"
-            )
+        refuse_numbers(above=True, beta=self.beta, max_weight=self.max_weight)
+        refuse_numbers(policy_weight=self.policy_weight, value_weight=self.value_weight)
+        refuse_counts(positions=self.positions, td_steps=self.td_steps)
 
     @property
     def window(self) -> int:
@@ -78,9 +75,28 @@ class CRR:
         greedy: bool = False,
         invalid_actions: Bool[Array, "batch actions"] | None = None,
     ) -> Integer[Array, "batch"]:
-        """Draws actions from the policy, or takes the likeliest."""
+        """Samples actions from the policy, or takes the greedy ones."""
         logits = params.predict(params.encode(observation)).policy_logits
         return choose(mask_logits(logits, invalid_actions), key, greedy=greedy)
+
+    def probabilities(
+        self,
+        params: LatentModel,
+        key: Key,
+        observation: Shaped[Array, "batch ..."],
+        *,
+        invalid_actions: Bool[Array, "batch actions"] | None = None,
+    ) -> Float[Array, "batch actions"]:
+        """Returns the policy."""
+        del key
+        logits = params.predict(params.encode(observation)).policy_logits
+        return jax.nn.softmax(mask_logits(logits, invalid_actions))
+
+    def values(self, params: LatentModel, observation: Shaped[Array, "batch ..."]) -> Float[Array, "batch"]:
+        """Returns E Q(s, a) over the actions of the policy."""
+        states = params.encode(observation)
+        q = params.value_codec.decode(q_logits(params, states))
+        return jnp.sum(jax.nn.softmax(params.predict(states).policy_logits) * q, axis=-1)
 
     def loss(
         self, params: LatentModel, target_params: LatentModel, batch: Trajectory, key: Keys
@@ -126,7 +142,7 @@ def with_one_codec(model: LatentModel) -> LatentModel:
 
 def q_logits(model: LatentModel, states: State) -> Float[Array, "batch actions bins"]:
     """Returns the logits of Q(s, ·): the reward head of the dynamics, asked for every action."""
-    count = len(jax.tree.leaves(states)[0])
+    count = jax.tree.leaves(states)[0].shape[0]
 
     def of_action(action: Integer[Array, ""]) -> Float[Array, "batch bins"]:
         return model.step(states, jnp.broadcast_to(action, (count,)))[1]

@@ -3,38 +3,42 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import Array
-from jaxtyping import Bool, Float, Integer, PyTree, Shaped
+from jaxtyping import Bool, Float, Integer, Shaped
 
-from rosmo.agents.base import entropy, mean_of_windows, window_keys
-from rosmo.agents.targets import Boundary, find_boundary, n_step_returns
-from rosmo.model import LatentModel, Unrolled, recurrent_fn
-from rosmo.operators import Improvement, Operator, look_ahead
+from rosmo.agents.base import Foreseen
+from rosmo.agents.judging import StepTargets, judge_steps
+from rosmo.agents.roots import Rooted, cut
+from rosmo.agents.targets import n_step_returns
+from rosmo.agents.terms import (
+    diagnostics,
+    mean_of_terms,
+    policy_loss,
+    positions_of,
+    reward_loss,
+    value_loss,
+)
+from rosmo.model import LatentModel, recurrent_fn
+from rosmo.operators import Improvement, Operator
 from rosmo.operators.base import mask_logits
-from rosmo.regularizers import Positions, Regularizer
-from rosmo.types import Key, Keys, Metrics, Root, Trajectory
-
-
-class StepTargets(NamedTuple):
-    """What the target network says of the steps of a window, each by its own observation and action alone."""
-
-    values: Float[Array, "*batch time"]  # to bootstrap from
-    policy: Float[Array, "*batch positions actions"]
-    prior_logits: Float[Array, "*batch positions actions"]
-    prior_value: Float[Array, "*batch positions"]
-    advantage: Float[Array, "*batch positions"]
+from rosmo.regularizers import Regularizer
+from rosmo.types import Key, Keys, Metrics, Trajectory, refuse_counts, refuse_numbers, window_keys
 
 
 @dataclasses.dataclass(frozen=True)
 class LatentAgent:
     """Trains a latent model by the loss of Eq. 1.
+
+    A window has R + K + n steps. Each of its first R is a root that is encoded and unrolled; what the target
+    network and the operator say of a step is computed once for all of them. The loss of a window is the mean
+    of the losses that windows of one root would have at those of them that have an action. A root behind an
+    episode's end is of the next episode: what pads a window must be marked `is_last`.
 
     Args:
         model: builds the model from a key.
@@ -48,11 +52,12 @@ class LatentAgent:
         value_weight: coefficient of the value loss.
         reward_weight: coefficient of the reward loss.
         acting: the operator that acts, such as a search without the noise of its targets.
+        roots: R, the steps of a window that are encoded and unrolled; 1 in the paper.
     """
 
     model: Callable[[Key], LatentModel]
     operator: Operator
-    regularizers: tuple[tuple[Regularizer, float], ...] = ()
+    regularizers: tuple[tuple[Regularizer, float | int], ...] = ()
     bootstrap: Literal["network", "operator"] = "network"
     unroll_steps: int = 5
     td_steps: int = 3
@@ -60,25 +65,32 @@ class LatentAgent:
     value_weight: float = 0.25
     reward_weight: float = 1.0
     acting: Operator | None = None
+    roots: int = 1
 
     def __post_init__(self):
         if self.unroll_steps < 1 or self.td_steps < 1:
             raise ValueError(
                 f"unroll_steps and td_steps must be at least 1, got {self.unroll_steps} and {self.td_steps}"
             )
+        refuse_counts(roots=self.roots)
         if not callable(self.operator):
             raise TypeError(
                 f"operator must be a function, as operators.get(name) returns, got {self.operator!r}"
             )
         if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in self.regularizers):
             raise TypeError("regularizers must be pairs, as in ((regularizers.behavior, 0.2),)")
+        weights: dict[str, Any] = {
+            f"the weight of the regularizer {_name(x)}": w for x, w in self.regularizers
+        }
+        weights |= {name: getattr(self, name) for name in ("policy_weight", "value_weight", "reward_weight")}
+        refuse_numbers(**weights)
         if self.bootstrap not in ("network", "operator"):
             raise ValueError(f"bootstrap must be 'network' or 'operator', got {self.bootstrap!r}")
 
     @property
     def window(self) -> int:
         """The number of steps T that a window must have."""
-        return self.unroll_steps + self.td_steps + 1
+        return self.roots + self.unroll_steps + self.td_steps
 
     def init(self, key: Key) -> LatentModel:
         """Returns a fresh model: its arrays are the parameters."""
@@ -94,19 +106,61 @@ class LatentAgent:
         invalid_actions: Bool[Array, "batch actions"] | None = None,
     ) -> Integer[Array, "batch"]:
         """Chooses actions by the improved policy."""
-        model, root = params.imagine_from(observation)
-        operator = self.acting or self.operator
-        improvement = operator(model, key, root, recurrent_fn, invalid_actions=invalid_actions)
+        improvement = self.improve(params, key, observation, invalid_actions=invalid_actions)
         if not greedy:
             return improvement.action
         legal = mask_logits(improvement.action_weights, invalid_actions)
         return jnp.argmax(legal, axis=-1).astype(improvement.action.dtype)
 
+    def improve(
+        self,
+        params: LatentModel,
+        key: Key,
+        observation: Shaped[Array, "batch ..."],
+        *,
+        invalid_actions: Bool[Array, "batch actions"] | None = None,
+    ) -> Improvement:
+        """Returns what the operator that acts makes of observations."""
+        model, root = params.imagine_from(observation)
+        operator = self.acting or self.operator
+        return operator(model, key, root, recurrent_fn, invalid_actions=invalid_actions)
+
+    def probabilities(
+        self,
+        params: LatentModel,
+        key: Key,
+        observation: Shaped[Array, "batch ..."],
+        *,
+        invalid_actions: Bool[Array, "batch actions"] | None = None,
+    ) -> Float[Array, "batch actions"]:
+        """Returns the improved policy, as weights that add up to one."""
+        improvement = self.improve(params, key, observation, invalid_actions=invalid_actions)
+        total = jnp.sum(improvement.action_weights, axis=-1, keepdims=True)
+        return improvement.action_weights / jnp.where(total > 0, total, 1)
+
+    def values(self, params: LatentModel, observation: Shaped[Array, "batch ..."]) -> Float[Array, "batch"]:
+        """Returns the network's values of observations."""
+        return params.imagine_from(observation)[1].value
+
+    def foresee(
+        self,
+        params: LatentModel,
+        observation: Shaped[Array, "batch ..."],
+        actions: Integer[Array, "batch steps"],
+    ) -> Foreseen:
+        """Returns the rewards and values that the model imagines along actions."""
+        model, root = params.imagine_from(observation)
+        unrolled = model.unroll(root.embedding, actions)
+        return Foreseen(
+            rewards=model.reward_codec.decode(unrolled.reward_logits),
+            values=model.value_codec.decode(unrolled.value_logits),
+        )
+
     def loss(
         self, params: LatentModel, target_params: LatentModel, batch: Trajectory, key: Keys
     ) -> tuple[Float[Array, ""], Metrics]:
         """Returns the loss of a batch of windows `[B, T]` with T at least `window`."""
-        batch = _first_steps(batch, self.window)
+        batch = self._first_steps(batch)
         keys = window_keys(key, batch)
         targets = jax.vmap(self.step_targets, in_axes=(None, 0, 0))(target_params, batch, keys)
         return self.loss_from_targets(params, batch, targets, keys)
@@ -116,7 +170,7 @@ class LatentAgent:
 
         The operator's batch is the positions of one window `[T]`, so that its randomness is the window's own.
         """
-        return self._targets_of(target, window, key, positions=self.unroll_steps + 1)
+        return self._targets_of(target, window, key, positions=self.roots + self.unroll_steps)
 
     def judge(self, target: LatentModel, steps: Trajectory, key: Key) -> StepTargets:
         """Judges any steps `[N]`, all of them as positions, so that the windows over them can share it."""
@@ -128,7 +182,7 @@ class LatentAgent:
         def take(x: Array, length: int) -> Array:
             return jnp.take(x, start + jnp.arange(length), axis=0, mode="clip")
 
-        targets = jax.tree.map(lambda x: take(x, self.unroll_steps + 1), judged)
+        targets = jax.tree.map(lambda x: take(x, self.roots + self.unroll_steps), judged)
         return targets._replace(values=take(judged.values, self.window))
 
     def repeatable(self, target: LatentModel, steps: Trajectory) -> bool:
@@ -141,169 +195,60 @@ class LatentAgent:
         return eqx.filter_eval_shape(improve, target, steps.observation[:1]).deterministic
 
     def _targets_of(self, target: LatentModel, window: Trajectory, key: Key, positions: int) -> StepTargets:
-        # Folded, not split: an operator that draws nothing then costs no random numbers. The key's first bits
-        # are the imagined actions'.
-        key_operator, key_action = (jax.random.fold_in(key, 2**31 + salt) for salt in (0, 1))
-        searched = len(window.action) if self.bootstrap == "operator" else positions
-        target, root = target.imagine_from(window.observation)
-        values = root.value
-        root, action, invalid = _first((root, window.action, window.invalid_actions), searched)
-        improved = self.operator(target, key_operator, root, recurrent_fn, invalid_actions=invalid)
-
-        targets = StepTargets(
-            values=improved.value if self.bootstrap == "operator" else values,
-            policy=improved.action_weights[:positions],
-            prior_logits=root.prior_logits[:positions],
-            prior_value=values[:positions],
-            advantage=self._advantage(target, key_action, root, improved, action)[:positions],
+        return judge_steps(
+            target,
+            window,
+            key,
+            operator=self.operator,
+            positions=positions,
+            improved_values=self.bootstrap == "operator",
+            with_advantage=bool(self.regularizers),
         )
-        return jax.lax.stop_gradient(targets)
-
-    def _advantage(
-        self,
-        target: LatentModel,
-        key: Key,
-        root: Root,
-        improved: Improvement,
-        action: Integer[Array, "searched"],
-    ) -> Float[Array, "searched"]:
-        """The advantage of the data set's actions, for regularizers: the operator's, or by a look-ahead."""
-        if not self.regularizers:
-            return jnp.zeros_like(root.value)
-        qvalue = jnp.take_along_axis(improved.qvalues, action[:, None], axis=1)[:, 0]
-        if not improved.complete:
-            own = look_ahead(target, key, root.embedding, recurrent_fn, action[:, None])[:, 0]
-            qvalue = jnp.where(jnp.isnan(qvalue), own, qvalue)
-        return qvalue - root.value
 
     def loss_from_targets(
         self, params: LatentModel, batch: Trajectory, targets: StepTargets, keys: Keys
     ) -> tuple[Float[Array, ""], Metrics]:
         """Returns the loss of a batch whose steps the target network has judged."""
-        batch = _first_steps(batch, self.window)
-        boundary = find_boundary(batch)
-        targets = _without_the_unobserved(targets, boundary)
+        rooted = cut(self._first_steps(batch), targets, keys, roots=self.roots)
+        batch, targets, boundary = rooted.batch, rooted.targets, rooted.boundary
         returns = n_step_returns(
             batch, targets.values, boundary, discount=params.discount, steps=self.td_steps
         )
         unrolled = params.unroll(
-            params.encode(batch.observation[:, 0]), self._imagined_actions(batch, boundary, params, keys)
+            params.encode(batch.observation[:, 0]), self._imagined_actions(rooted, params.num_actions)
         )
+        positions = positions_of(params, unrolled, rooted)
         terms = {
-            "policy": self.policy_weight * self._policy_loss(unrolled, batch, targets, boundary),
-            "value": self.value_weight * self._value_loss(params, unrolled, returns, boundary),
-            "reward": self.reward_weight * self._reward_loss(params, unrolled, batch, boundary),
+            "policy": self.policy_weight * policy_loss(positions.policy_logits, targets.policy, boundary),
+            "value": self.value_weight * value_loss(params, unrolled, returns, boundary),
+            "reward": self.reward_weight * reward_loss(params, unrolled, batch.reward, boundary),
         }
-        positions = self._positions(params, unrolled, batch, targets, boundary)
         for regularizer, weight in self.regularizers:
             penalty = jnp.where(positions.mask, regularizer(positions), 0)
             name = _name(regularizer)
             terms[name] = terms.get(name, 0) + weight * penalty
-        # Every position counts the same, masked or not, so that no row changes the weight of another.
-        losses = {name: jnp.sum(term) / positions.mask.size for name, term in terms.items()}
+        count = self.unroll_steps + 1
+        losses = {name: mean_of_terms(term, rooted, count) for name, term in terms.items()}
         loss = sum(losses.values(), jnp.zeros(()))
         metrics = {f"loss/{name}": value for name, value in losses.items()}
-        return loss, metrics | {"loss": loss} | _diagnostics(positions, returns)
+        return loss, metrics | {"loss": loss} | diagnostics(positions, returns, rooted.share)
 
-    def _imagined_actions(
-        self, batch: Trajectory, boundary: Boundary, model: LatentModel, keys: Keys
-    ) -> Integer[Array, "batch steps"]:
+    def _imagined_actions(self, rooted: Rooted, num_actions: int) -> Integer[Array, "windows steps"]:
         """The actions of the data set, and random ones from absorbing states, where the data has none."""
+        action = rooted.batch.action[:, : self.unroll_steps]
 
         def draw(key: Key) -> Integer[Array, "steps"]:
-            bits = jax.random.bits(key, (self.unroll_steps,)) % np.uint32(model.num_actions)
-            return bits.astype(batch.action.dtype)
+            return (jax.random.bits(key, action.shape[1:]) % np.uint32(num_actions)).astype(action.dtype)
 
-        steps = slice(0, self.unroll_steps)
-        return jnp.where(boundary.real[:, steps], batch.action[:, steps], jax.vmap(draw)(keys))
+        return jnp.where(rooted.boundary.real[:, : self.unroll_steps], action, jax.vmap(draw)(rooted.keys))
 
-    def _policy_loss(
-        self, unrolled: Unrolled, batch: Trajectory, targets: StepTargets, boundary: Boundary
-    ) -> Float[Array, "batch positions"]:
-        """ℓᵖ = −pᵀ log π wherever a decision was to be made (Eq. 5)."""
-        here = slice(0, self.unroll_steps + 1)
-        log_policy = jax.nn.log_softmax(self._legal_logits(unrolled, batch))
-        loss = -jnp.sum(targets.policy * log_policy, axis=-1)
-        return jnp.where((boundary.observed & ~boundary.terminated)[:, here], loss, 0)
-
-    def _value_loss(
-        self,
-        model: LatentModel,
-        unrolled: Unrolled,
-        returns: Float[Array, "batch positions"],
-        boundary: Boundary,
-    ) -> Float[Array, "batch positions"]:
-        """ℓᵛ = −φ(h(z))ᵀ log v, also in absorbing states, whose value is 0."""
-        here = slice(0, self.unroll_steps + 1)
-        loss = optax.softmax_cross_entropy(unrolled.value_logits, model.value_codec.encode(returns))
-        return jnp.where((boundary.real | boundary.terminated)[:, here], loss, 0)
-
-    def _reward_loss(
-        self, model: LatentModel, unrolled: Unrolled, batch: Trajectory, boundary: Boundary
-    ) -> Float[Array, "batch steps"]:
-        """ℓʳ = −φ(h(r))ᵀ log r of each imagined step, also out of absorbing states, whose reward is 0."""
-        steps = slice(0, self.unroll_steps)
-        real = boundary.real[:, steps]
-        target = model.reward_codec.encode(jnp.where(real, batch.reward[:, steps], 0))
-        loss = optax.softmax_cross_entropy(unrolled.reward_logits, target)
-        return jnp.where(real | boundary.terminated[:, steps], loss, 0)
-
-    def _positions(
-        self,
-        model: LatentModel,
-        unrolled: Unrolled,
-        batch: Trajectory,
-        targets: StepTargets,
-        boundary: Boundary,
-    ) -> Positions:
-        here = slice(0, self.unroll_steps + 1)
-        return Positions(
-            policy_logits=self._legal_logits(unrolled, batch),
-            value=model.value_codec.decode(unrolled.value_logits),
-            prior_logits=targets.prior_logits,
-            prior_value=targets.prior_value,
-            action=batch.action[:, here],
-            advantage=targets.advantage,
-            mask=boundary.real[:, here],
-        )
-
-    def _legal_logits(self, unrolled: Unrolled, batch: Trajectory) -> Float[Array, "batch positions actions"]:
-        invalid = batch.invalid_actions
-        invalid = None if invalid is None else invalid[:, : self.unroll_steps + 1]
-        return mask_logits(unrolled.policy_logits, invalid)
-
-
-def _first_steps(batch: Trajectory, window: int) -> Trajectory:
-    if batch.action.ndim != 2 or batch.action.shape[1] < window:
-        raise ValueError(
-            f"this agent trains on windows of at least {window} steps, [B, {window}] "
-            f"(unroll_steps + td_steps + 1), got actions of shape {list(batch.action.shape)}"
-        )
-    return jax.tree.map(lambda x: x[:, :window], batch)
-
-
-def _without_the_unobserved(targets: StepTargets, boundary: Boundary) -> StepTargets:
-    """Clears what was said of steps beyond the end: a masked loss would still pass 0·nan back."""
-
-    def clear(x: Array) -> Array:
-        observed = boundary.observed[:, : x.shape[1]]
-        return jnp.where(observed.reshape(observed.shape + (1,) * (x.ndim - 2)), x, 0)
-
-    return jax.tree.map(clear, targets)
-
-
-def _first(tree: PyTree, count: int) -> PyTree:
-    return jax.tree.map(lambda x: x[:count], tree)
-
-
-def _diagnostics(positions: Positions, returns: Float[Array, "batch positions"]) -> Metrics:
-    mean = functools.partial(mean_of_windows, mask=positions.mask)
-    return {
-        "policy_entropy": mean(entropy(positions.policy_logits)),
-        "value": mean(positions.value),
-        "value_target": mean(returns),
-        "advantage_positive": mean((positions.advantage > 0).astype(returns.dtype)),
-    }
+    def _first_steps(self, batch: Trajectory) -> Trajectory:
+        if batch.action.ndim != 2 or batch.action.shape[1] < self.window:
+            raise ValueError(
+                f"this agent trains on windows of at least {self.window} steps, [B, {self.window}] "
+                f"(roots + unroll_steps + td_steps), got actions of shape {list(batch.action.shape)}"
+            )
+        return jax.tree.map(lambda x: x[:, : self.window], batch)
 
 
 def _name(regularizer: Any) -> str:

@@ -15,8 +15,7 @@ ModelBuilder = Callable[[Key], LatentModel]
 @registry.register("rosmo")
 def rosmo(model: ModelBuilder, *, behavior_weight: float = 0.2, **settings) -> LatentAgent:
     """ROSMO: one-step look-ahead with behaviour regularization."""
-    regularized = ((regularizers.behavior, behavior_weight),)
-    return LatentAgent(model, operators.one_step, regularized, **settings)
+    return _with_behavior(model, operators.one_step, behavior_weight, settings)
 
 
 @registry.register("sampled_rosmo")
@@ -25,7 +24,7 @@ def sampled_rosmo(
 ) -> LatentAgent:
     """ROSMO with the policy improvement estimated from sampled actions."""
     operator = functools.partial(operators.sampled_one_step, num_samples=num_samples)
-    return LatentAgent(model, operator, ((regularizers.behavior, behavior_weight),), **settings)
+    return _with_behavior(model, operator, behavior_weight, settings)
 
 
 @registry.register("one_step")
@@ -37,8 +36,7 @@ def one_step(model: ModelBuilder, **settings) -> LatentAgent:
 @registry.register("behavior")
 def behavior(model: ModelBuilder, *, behavior_weight: float = 1.0, **settings) -> LatentAgent:
     """Behavior: the policy learned by the behaviour regularizer alone."""
-    regularized = ((regularizers.behavior, behavior_weight),)
-    return LatentAgent(model, operators.prior, regularized, policy_weight=0.0, **settings)
+    return _with_behavior(model, operators.prior, behavior_weight, {"policy_weight": 0.0, **settings})
 
 
 @registry.register("mzu")
@@ -76,3 +74,57 @@ def mzu_q(
     )
     noisy = functools.partial(search, dirichlet_fraction=dirichlet_fraction)
     return LatentAgent(model, noisy, bootstrap="operator", acting=search, **settings)
+
+
+@registry.register("gumbel")
+def gumbel(
+    model: ModelBuilder, *, num_simulations: int = 4, max_depth: int | None = None, **settings
+) -> LatentAgent:
+    """Gumbel MuZero: policy and value targets from a search with sequential halving, which needs no noise."""
+    search = functools.partial(operators.gumbel, num_simulations=num_simulations, max_depth=max_depth)
+    return LatentAgent(model, search, bootstrap="operator", **settings)
+
+
+@registry.register("regularized")
+def regularized(
+    model: ModelBuilder, *, num_simulations: int = 20, behavior_weight: float = 0.2, **settings
+) -> LatentAgent:
+    """ROSMO with the regularized policy of Grill et al. in place of π·exp(adv)/Z."""
+    operator = functools.partial(operators.regularized, num_simulations=num_simulations)
+    return _with_behavior(model, operator, behavior_weight, settings)
+
+
+@registry.register("cmpo")
+def cmpo(
+    model: ModelBuilder, *, num_samples: int | None = None, behavior_weight: float = 0.2, **settings
+) -> LatentAgent:
+    """ROSMO with Muesli's clipped improvement, of all actions or of some that are sampled."""
+    operator = functools.partial(operators.cmpo, num_samples=num_samples)
+    return _with_behavior(model, operator, behavior_weight, settings)
+
+
+@registry.register("mpo")
+def mpo(
+    model: ModelBuilder, *, epsilon: float = 0.1, behavior_weight: float = 0.2, **settings
+) -> LatentAgent:
+    """ROSMO with the temperature of MPO's dual."""
+    operator = functools.partial(operators.mpo, epsilon=epsilon)
+    return _with_behavior(model, operator, behavior_weight, settings)
+
+
+@registry.register("smc")
+def smc(
+    model: ModelBuilder,
+    *,
+    num_particles: int = 16,
+    depth: int = 4,
+    behavior_weight: float = 0.2,
+    **settings,
+) -> LatentAgent:
+    """ROSMO with a search by particles in place of the look-ahead."""
+    operator = functools.partial(operators.smc, num_particles=num_particles, depth=depth)
+    return _with_behavior(model, operator, behavior_weight, settings)
+
+
+def _with_behavior(model: ModelBuilder, operator: operators.Operator, weight: float, settings) -> LatentAgent:
+    return LatentAgent(model, operator, ((regularizers.behavior, weight),), **settings)

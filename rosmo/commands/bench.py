@@ -9,11 +9,11 @@ import jax
 
 from rosmo import configs
 from rosmo.commands.shared import DEFAULT_CONFIGS, add_configuration, simulate_devices
+from rosmo.costs import update_compute
+from rosmo.costs.speed import made_up_steps, product_rate, update_rate
 from rosmo.data import window_sampler
-from rosmo.report import update_compute
-from rosmo.report.speed import made_up_steps, product_rate, update_rate
-from rosmo.runs.train import Training
-from rosmo.sharding import make_mesh, mesh_shape
+from rosmo.learner.sharding import make_mesh, mesh_shape
+from rosmo.runs.training import Training
 
 _STEPS = 2_000  # of made-up data
 

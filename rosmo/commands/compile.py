@@ -13,8 +13,8 @@ import gin
 
 from rosmo import configs
 from rosmo.commands.shared import DEFAULT_CONFIGS, add_configuration
-from rosmo.sharding import mesh_shape
-from rosmo.tpu import chip_of, compile_update
+from rosmo.costs.tpu import chip_of, compile_update
+from rosmo.learner.sharding import mesh_shape
 
 # libtpu would ask a TPU host for metadata, and let no other process load it.
 _QUIET = {

@@ -8,14 +8,15 @@ from typing import Any, NamedTuple
 
 import gin
 
-from rosmo import experiments
-from rosmo.commands import pool
-from rosmo.commands.shared import EXPERIMENTS, load_configuration, load_data, resolved_imports
+from rosmo import configs, experiments
+from rosmo.commands.shared import EXPERIMENTS, add_imports, load_data
+from rosmo.commands.worlds import in_its_world
+from rosmo.configs import Consent, open_run
 from rosmo.data import DataSet
-from rosmo.experiments import Cell, Experiment
+from rosmo.experiments import Cell, Experiment, pool
 from rosmo.runs.datasets import checksum
 from rosmo.runs.folder import RunFolder
-from rosmo.runs.train import Training
+from rosmo.runs.training import Training
 
 _DATA = Path("data")
 
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data-dir", type=Path, default=_DATA, help="where collected data is kept")
     parser.add_argument("--seeds", type=int, help="seeds to run, if not all of them")
     parser.add_argument("-p", "--bind", action="append", default=[], metavar="BINDING", help="for every run")
-    parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE")
+    add_imports(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -38,13 +39,19 @@ def run(args: argparse.Namespace) -> None:
             f"--seeds must lie between 1 and the {experiment.seeds} of the file, got {args.seeds}"
         )
     runs = prepare(experiment, args)
+    modules = configs.sources(args.imports)
     for each in runs:
         if not each.folder.exists():
-            each.folder.begin(each.config, each.settings)
+            each.folder.begin(each.config, each.settings, modules)
     folders = [each.folder for each in runs]
     left = sum(not folder.finished() for folder in folders)
     print(f"{experiment.name}: {len(folders)} runs, {left} to do")
-    pool.train_all(folders, experiment.name, _command(args, "experiment"))
+    pool.train_all(
+        {folder: open_run(folder, Consent(imports=args.imports))[0].num_updates for folder in folders},
+        experiment.name,
+        _command(args, "experiment"),
+        [word for module in args.imports for word in ("--import", module)],  # which runs do not run unasked
+    )
     print(f"all runs are in {args.out / experiment.name}; for tables and figures: {_command(args, 'report')}")
 
 
@@ -71,10 +78,12 @@ def prepare(experiment: Experiment, args: argparse.Namespace) -> list[Prepared]:
 
 
 def _prepare(cell: Cell, path: Path, args: argparse.Namespace, data: dict) -> Prepared:
-    training = load_configuration(cell.configs, [*cell.bindings, *args.bind], args.imports)
+    bindings = [*cell.bindings, *args.bind]
+    again = _command(args, "experiment")
+    training, known = in_its_world(cell.configs, bindings, args.imports, args.data_dir, again)
     steps, found = _data_of(training, args.data_dir, data)
-    settings = {"imports": resolved_imports(args.imports), "data_dir": str(args.data_dir.resolve())}
-    settings |= {"wandb": None, "mesh": "data=1", "data": found, "seed": cell.seed}
+    settings = {"data_dir": str(args.data_dir.resolve()), "wandb": None, "mesh": "data=1"}
+    settings |= {"data": found, "seed": cell.seed, **known}
     run = Prepared(RunFolder(path), gin.config_str(), settings)
     if run.folder.exists():
         _refuse_another(run)

@@ -2,25 +2,34 @@
 
 import argparse
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from rosmo import agents, configs, envs, networks, operators, policies, regularizers
+from rosmo import agents, configs, envs, networks, operators, regularizers, worlds
+from rosmo.collect import policies
+from rosmo.commands.shared import add_imports
+
+_ATARI = "atari/"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what this command takes."""
-    parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE")
+    add_imports(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Prints the lists."""
     for module in args.imports:
         configs.import_module(module)
-    for room in (operators, regularizers, networks, agents, envs, policies):
+    for room in (operators, regularizers, networks, worlds, agents, envs, policies):
         kind = room.__name__.rpartition(".")[2]
         print(f"\n{'environments' if room is envs else kind}")
-        for name in room.names():
+        names = room.names()
+        if room is envs:
+            _print_games([name for name in names if name.startswith(_ATARI)])
+            print(f"  {'gym/ID':18} Any environment of gymnasium's with discrete actions, as gym/CartPole-v1")
+            names = [name for name in names if not name.startswith(_ATARI)]
+        for name in names:
             part = room.get(name)
             print(f"  {name:18} {_summary(part)}")
             if room is not envs and (settings := _settings(part)):
@@ -28,6 +37,13 @@ def run(args: argparse.Namespace) -> None:
     print("\nconfigurations")
     for name in configs.packaged():
         print(f"  {name}")
+
+
+def _print_games(names: Sequence[str]) -> None:
+    """Prints the Atari games in one line, as they differ in their names alone."""
+    about = _summary(envs.get(names[0])).rstrip(".")
+    games = ", ".join(name.removeprefix(_ATARI) for name in names)
+    print(f"  {f'{_ATARI}GAME':18} {about}; {len(names)} games: {games}")
 
 
 def _summary(part: Callable[..., Any]) -> str:

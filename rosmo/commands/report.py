@@ -8,18 +8,24 @@ import gin
 import numpy as np
 
 from rosmo import envs, experiments
-from rosmo.commands.shared import EXPERIMENTS, load_configuration, open_run
+from rosmo.commands.shared import EXPERIMENTS, add_consent, add_imports, consent, load_configuration
+from rosmo.configs import NOTHING, Consent, open_run
+from rosmo.costs import Compute, update_compute
 from rosmo.experiments import Cell, Experiment
-from rosmo.report import Compute, Evaluation, Key, Missing, Results, Run, update_compute, write
-from rosmo.runs.folder import BEGIN_AGAIN, RunFolder, seconds_per_update
-from rosmo.runs.train import Training
+from rosmo.report import Evaluation, Key, Missing, Results, Run, write
+from rosmo.runs.damage import BEGIN_AGAIN
+from rosmo.runs.folder import RunFolder
+from rosmo.runs.metrics import seconds_per_update
+from rosmo.runs.training import Training
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what this command takes."""
     parser.add_argument("name", metavar="NAME", help=f"{', '.join(experiments.names())}, or a file")
     parser.add_argument("--out", type=Path, default=EXPERIMENTS, help="where the experiment's runs are kept")
-    parser.add_argument("--to", type=Path, default=Path("docs/results"), help="where reports are kept")
+    parser.add_argument("--to", type=Path, help="where reports are kept (default: beside the runs)")
+    add_imports(parser)
+    add_consent(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -27,19 +33,19 @@ def run(args: argparse.Namespace) -> None:
     if importlib.util.find_spec("rliable") is None:
         raise ImportError('a report needs rliable: pip install "rosmo[report]"')
     experiment = experiments.load(args.name)
-    results = gather(experiment, args.out / experiment.name)
+    results = gather(experiment, args.out / experiment.name, consent(args))
     if not results.runs:
         elsewhere = f" --out {args.out}" if args.out != EXPERIMENTS else ""
         raise ValueError(
             f"no run of {experiment.name} in {args.out / experiment.name} is finished: train them with "
             f"rosmo experiment {args.name}{elsewhere}"
         )
-    report = write(results, args.to / experiment.name)
+    report = write(results, args.to / experiment.name if args.to else args.out / experiment.name / "report")
     count = len(results.runs)
     print(f"{report}: {count} of {count + len(results.missing)} runs, pictures and results.json beside it")
 
 
-def gather(experiment: Experiment, root: Path) -> Results:
+def gather(experiment: Experiment, root: Path, allowed: Consent = NOTHING) -> Results:
     """Reads the runs of an experiment below `root`."""
     finished: list[Run] = []
     missing: list[Missing] = []
@@ -52,8 +58,8 @@ def gather(experiment: Experiment, root: Path) -> Results:
             missing.append(Missing(key, cell.seed, folder.updates_taken()))
             continue
         if key not in compute:
-            training, _ = open_run(folder)
-            environments[key] = training.environment
+            training, _ = open_run(folder, allowed)
+            environments[key] = training.label
             compute[key] = _compute(training)  # at once: its parts ask gin, which knows one run at a time
         if not _as_the_file_says(cell, folder):
             departed.append(str(cell.folder))
@@ -85,6 +91,10 @@ def read_run(folder: RunFolder, key: Key, seed: int, environment: str) -> Run:
         environment: registered name, which reference scores are looked up by.
     """
     result = folder.read_result()
+    if result.held_out is not None:
+        raise ValueError(
+            f"{folder.path} was trained without an environment, and a report is of returns in one"
+        )
     sampled, greedy = float(np.mean(result.sampled)), float(np.mean(result.greedy))
     rows = folder.metrics.rows()
     if not rows:
@@ -110,7 +120,7 @@ def read_run(folder: RunFolder, key: Key, seed: int, environment: str) -> Run:
 
 def _as_the_file_says(cell: Cell, folder: RunFolder) -> bool:
     """Whether a run was configured by the experiment's file alone, as it is now."""
-    load_configuration(cell.configs, cell.bindings, folder.read_settings()["imports"])
+    load_configuration(cell.configs, cell.bindings, [])  # what it imports has been imported
     return gin.config_str() == folder.config.read_text()
 
 

@@ -4,15 +4,16 @@ import argparse
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+import gin
 import jax
 
-from rosmo import configs
+from rosmo import configs, envs
 from rosmo.data import DataSet
-from rosmo.runs.datasets import MINARI, load_or_collect
+from rosmo.data.opening import MINARI, recorded_environment
+from rosmo.runs.datasets import checksum, load_or_collect
 from rosmo.runs.folder import RunFolder
-from rosmo.runs.train import Training
+from rosmo.runs.training import Training
 
 _MOST_SIMULATED = 16_384  # and more than any pod has
 EXPERIMENTS = Path("runs/experiments")
@@ -37,21 +38,62 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-p", "--bind", action="append", default=[], metavar="BINDING", help="'operator = @mcts'"
     )
-    parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE")
+    add_imports(parser)
+
+
+def add_imports(parser: argparse.ArgumentParser) -> None:
+    """Adds the argument that names modules of a user's own."""
+    about = "a module or file of yours that registers parts; may be repeated"
+    parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE", help=about)
+
+
+def add_consent(parser: argparse.ArgumentParser) -> None:
+    """Adds the argument that allows a run's own modules, which may be somebody else's code."""
+    parser.add_argument("--trust", action="store_true", help="run the modules that a run brings with it")
+
+
+def consent(args: argparse.Namespace) -> configs.Consent:
+    """Returns what of a run's own code the command line allows."""
+    return configs.Consent(args.trust, args.imports)
 
 
 def load_configuration(names: Sequence[str], bindings: Sequence[str], imports: Sequence[str]) -> Training:
-    """Returns the training of a configuration, with its data to be found from anywhere."""
+    """Returns the training of a configuration, with its data to be found from anywhere.
+
+    Data that was named, and no environment with it, is evaluated where it says that it was recorded, if that
+    is an environment known here, and else by held-out episodes.
+    """
     training = configs.load(names, bindings, imports)
-    if training.data and not training.data.startswith(MINARI):
+    if not training.data:
+        return training
+    found = []
+    if not training.data.startswith(MINARI):
         path = str(Path(training.data).expanduser().resolve())
-        training = configs.load(names, [*bindings, f"train.data = {path!r}"], imports)
+        found.append(f"train.data = {path!r}")
+    if not configs.asked("environment", names, bindings):
+        found.append(f"environment = {_known(recorded_environment(training.data))!r}")
+    return configs.load(names, [*bindings, *found], imports) if found else training
+
+
+def _known(environment: str | None) -> str | None:
+    """Returns the name of an environment if there is such a one here."""
+    if environment is None:
+        return None
+    try:
+        envs.get(environment)
+    except (LookupError, ValueError, ImportError):
+        return None
+    return environment
+
+
+def with_spaces(training: Training, steps: DataSet) -> Training:
+    """Returns the training with the spaces of its data where it has no environment; gin is told of them."""
+    training = training.with_spaces_of(steps)
+    if training.environment is None:
+        with gin.unlock_config():
+            gin.bind_parameter("train.observation_shape", training.observation_shape)
+            gin.bind_parameter("train.num_actions", training.num_actions)
     return training
-
-
-def resolved_imports(imports: Sequence[str]) -> list[str]:
-    """Returns modules to import by names that hold from any folder."""
-    return [str(Path(name).resolve()) if name.endswith(".py") else name for name in imports]
 
 
 def simulate_devices(count: int) -> None:
@@ -62,12 +104,6 @@ def simulate_devices(count: int) -> None:
         )
     with contextlib.suppress(RuntimeError):  # JAX is awake already, and keeps the devices that it has
         jax.config.update("jax_num_cpu_devices", max(count, 1))
-
-
-def open_run(folder: RunFolder) -> tuple[Training, dict[str, Any]]:
-    """Returns the training that a folder describes, and how it was started."""
-    settings = folder.read_settings()
-    return configs.load(imports=settings["imports"], text=folder.config.read_text()), settings
 
 
 def load_data(training: Training, root: Path) -> DataSet:
@@ -82,12 +118,13 @@ def load_data(training: Training, root: Path) -> DataSet:
     )
 
 
-def seed_folders(folder: RunFolder) -> list[RunFolder]:
-    """Returns the folders of a run's seeds: several below it, or the folder itself."""
-    count = folder.read_settings().get("seeds")
-    return [seed_folder(folder.path, seed) for seed in range(count)] if count else [folder]
-
-
-def seed_folder(path: Path, seed: int) -> RunFolder:
-    """Returns the folder of one seed of several."""
-    return RunFolder(path / f"seed{seed}")
+def load_kept_data(training: Training, folder: RunFolder) -> DataSet:
+    """Returns the data set of a run, and refuses another than the one that it was begun on."""
+    settings = folder.read_settings()
+    steps = load_data(training, Path(settings["data_dir"]))
+    if settings["data"] not in (None, checksum(steps)):
+        raise ValueError(
+            f"the data has changed since {folder.path} was begun: it was {settings['data']}, and is now "
+            f"{checksum(steps)}; bring it back, or begin a new run"
+        )
+    return steps

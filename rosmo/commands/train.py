@@ -1,39 +1,47 @@
-"""Trains an agent on a data set and evaluates it in the environment; collects the data if there is none."""
+"""Trains an agent on a data set and evaluates it, in an environment or by held-out episodes of the data."""
 
 import argparse
 import contextlib
 import math
 import os
+import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import gin
 import jax
 import numpy as np
 
-from rosmo import envs
-from rosmo.commands import pool
-from rosmo.commands.listeners import tensorboard, wandb
+from rosmo import configs, envs
 from rosmo.commands.shared import (
     DEFAULT_CONFIGS,
     add_configuration,
+    add_consent,
     as_seed,
+    consent,
     load_configuration,
     load_data,
-    open_run,
-    resolved_imports,
-    seed_folder,
-    seed_folders,
+    load_kept_data,
     simulate_devices,
+    with_spaces,
 )
-from rosmo.disk import refuse_unwritable
-from rosmo.report import learning_curve
-from rosmo.runs import hosts
+from rosmo.commands.worlds import in_its_world
+from rosmo.configs import Consent, open_run
+from rosmo.data.files import refuse_unwritable
+from rosmo.experiments import pool
+from rosmo.learner.sharding import make_mesh, mesh_shape
+from rosmo.report import held_out_curve, learning_curve
+from rosmo.report.held_out import in_a_line
+from rosmo.runs import compiled, hosts
+from rosmo.runs.damage import first_line, is_full_disk
 from rosmo.runs.datasets import checksum
-from rosmo.runs.folder import RunFolder
-from rosmo.runs.train import Interrupted, Training, train
-from rosmo.sharding import make_mesh, mesh_shape
+from rosmo.runs.evaluation import HELD_OUT
+from rosmo.runs.folder import RunFolder, seed_folder, seed_folders
+from rosmo.runs.listeners import tensorboard, wandb
+from rosmo.runs.naming import default_name
+from rosmo.runs.train import Interrupted, train
+from rosmo.runs.training import Training
 
 _MOST_CPU_DEVICES = 4  # a batch of 128 in more parts than this is all overhead
 
@@ -43,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
     parser.add_argument("--run", dest="folder", type=Path, help="the run's folder (default: one below runs/)")
     parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with a run that was stopped")
+    add_consent(parser)
     parser.add_argument("--seed", type=as_seed, help="of parameters and batches (default: 0)")
     parser.add_argument("--seeds", type=int, help="train this many seeds, one on each core at a time")
     parser.add_argument("--data-dir", type=Path, default=Path("data"), help="where collected data is kept")
@@ -57,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Begins a run, or goes on with one."""
-    with hosts.ending_together():
+    with compiled.kept(), hosts.ending_together():
         _run(args)
 
 
@@ -65,20 +74,39 @@ def _run(args: argparse.Namespace) -> None:
     known = _resumed(args) if args.resume else {}
     _prepare_devices(args, args.mesh or known.get("mesh"))
     folder = RunFolder(args.resume) if args.resume else _begin(args)
+    # The modules of a run that begins here are those that this very command has named and imported.
+    allowed = consent(args) if args.resume else Consent(trust=True)
     if folder.read_settings().get("seeds"):
         label = f"{folder.path.name}, {len(seed_folders(folder))} seeds"
-        pool.train_all(seed_folders(folder), label, f"rosmo train --resume {folder.path}")
+        updates = {each: open_run(each, allowed)[0].num_updates for each in seed_folders(folder)}
+        pool.train_all(updates, label, _resume_command(folder), _as_arguments(allowed))
     else:
-        train_folder(folder, args.mesh)
+        train_folder(folder, allowed, args.mesh)
     if not hosts.is_first():
         return
-    training, _ = open_run(folder)
-    draw(folder, training)
+    training, _ = open_run(folder, allowed)
+    with _explained(folder, training):
+        draw(folder, training)
     for each in seed_folders(folder):
         result = each.read_result()
-        sampled, greedy = np.mean(result.sampled), np.mean(result.greedy)
-        print(f"{each.path}: return {sampled:.2f} (greedy {greedy:.2f}) after {result.step:,} updates")
+        if result.held_out is None:
+            sampled, greedy = np.mean(result.sampled), np.mean(result.greedy)
+            score = f"return {sampled:.2f} (greedy {greedy:.2f})"
+        else:
+            score = in_a_line(result.held_out)
+        print(f"{each.path}: {score} after {result.step:,} updates")
     print(f"learning curve: {folder.curve}")
+
+
+def _resume_command(folder: RunFolder) -> str:
+    """The command line that goes on with a run."""
+    return f"rosmo train --resume {folder.path}" + " --trust" * bool(folder.read_settings()["imports"])
+
+
+def _as_arguments(allowed: Consent) -> list[str]:
+    """What a process of its own is to be told of what is allowed."""
+    imports = [word for module in allowed.imports for word in ("--import", module)]
+    return ["--trust"] * allowed.trust + imports
 
 
 def _prepare_devices(args: argparse.Namespace, mesh: str | None) -> None:
@@ -93,16 +121,11 @@ def _prepare_devices(args: argparse.Namespace, mesh: str | None) -> None:
         hosts.join(args.coordinator, args.num_processes, args.process_id)
 
 
-def train_folder(folder: RunFolder, mesh: str | None = None) -> None:
+def train_folder(folder: RunFolder, allowed: Consent, mesh: str | None = None) -> None:
     """Trains the run that a folder describes, from wherever it stands, on its own mesh or another one."""
-    training, settings = open_run(folder)
+    training, settings = open_run(folder, allowed)
     devices = make_mesh(mesh_shape(mesh or settings.get("mesh", "data=1")))
-    steps = load_data(training, Path(settings["data_dir"]))
-    if settings["data"] not in (None, checksum(steps)):
-        raise ValueError(
-            f"the data has changed since {folder.path} was begun: it was {settings['data']}, and is now "
-            f"{checksum(steps)}; bring it back, or begin a new run"
-        )
+    steps = load_kept_data(training, folder)
 
     def keep_config(row: dict) -> None:
         folder.operative_config.write_text(gin.operative_config_str())
@@ -111,36 +134,62 @@ def train_folder(folder: RunFolder, mesh: str | None = None) -> None:
     if hosts.is_first():
         listeners += [keep_config, tensorboard(folder.path)]
         listeners += [wandb(settings["wandb"], folder.path)] if settings["wandb"] else []
+    held = folder.held() if hosts.is_first() else contextlib.nullcontext()
+    known = {"seed": settings["seed"], "world": settings.get("world")}
+    with hosts.watched(_resume_command(folder)), _explained(folder, training), held:
+        train(training, steps, folder, listeners=tuple(listeners), mesh=devices, **known)
+
+
+@contextlib.contextmanager
+def _explained(folder: RunFolder, training: Training) -> Iterator[None]:
+    """Says of a run that was cut short what is kept of it, and how to go on."""
+    resume = _resume_command(folder)
     try:
-        with folder.held() if hosts.is_first() else contextlib.nullcontext():
-            train(training, steps, folder, seed=settings["seed"], listeners=tuple(listeners), mesh=devices)
+        yield
     except Interrupted as stop:
         if hosts.is_first():
-            draw(folder, training)
-        raise KeyboardInterrupt(f"{stop}; go on with: rosmo train --resume {folder.path}") from stop
-    except jax.errors.JaxRuntimeError as error:
-        if jax.process_count() == 1:
-            raise
-        raise ConnectionError(
-            f"process {jax.process_index()} of {jax.process_count()} lost another one "
-            f"({str(error).splitlines()[0][:200]}): start all of them again with --resume {folder.path}"
-        ) from error
+            with contextlib.suppress(OSError):  # of a disk without room, of which the next row would say more
+                draw(folder, training)
+        raise KeyboardInterrupt(f"{stop}; go on with: {resume}") from stop
+    except Exception as error:
+        folder.refuse_gone()  # which whatever was being written just then says in words of its own
+        if is_full_disk(error):
+            raise OSError(
+                f"there is no room left to write to {folder.path} ({first_line(error)}): make some, and go "
+                f"on from the last whole checkpoint with: {resume}"
+            ) from error
+        if isinstance(error, jax.errors.JaxRuntimeError) and jax.process_count() > 1:
+            raise ConnectionError(
+                f"process {jax.process_index()} of {jax.process_count()} lost another one "
+                f"({first_line(error)}): start all of them again with --resume {folder.path}"
+            ) from error
+        raise
 
 
 def draw(folder: RunFolder, training: Training) -> None:
     """Draws the learning curve of a run."""
-    reference = envs.references.get(training.environment)
     rows = [each.metrics.rows() for each in seed_folders(folder)]
+    if training.environment is None or any(f"{HELD_OUT}loss" in row for each in rows for row in each):
+        finished = [each.read_result() for each in seed_folders(folder) if each.finished()]
+        held_out_curve(rows, [result.held_out for result in finished], folder.curve, title=folder.path.name)
+        return
+    reference = envs.references.get(training.environment or "")
     top = reference.online if reference else None
     learning_curve(rows, folder.curve, title=folder.path.name, top=top)
 
 
 def _resumed(args: argparse.Namespace) -> dict:
     """The settings of the run that is to go on; nothing else may be asked for with it."""
-    others = ("configs", "bind", "imports", "folder", "seed", "seeds", "wandb")
+    others = ("configs", "bind", "folder", "seed", "seeds", "wandb")
     if asked := [name for name in others if getattr(args, name)]:
         raise ValueError(f"--resume goes on with a run as it was begun: leave out {', '.join(asked)}")
-    return RunFolder(args.resume).read_settings()
+    folder = RunFolder(args.resume)
+    if folder.weights.exists():
+        raise ValueError(
+            f"{folder.path} holds an agent that was exported, without the state that training would go on "
+            "from"
+        )
+    return folder.read_settings()
 
 
 def _begin(args: argparse.Namespace) -> RunFolder:
@@ -151,46 +200,46 @@ def _begin(args: argparse.Namespace) -> RunFolder:
     if args.seeds is not None and args.seeds < 1:
         raise ValueError(f"--seeds must be at least 1, got {args.seeds}")
     training = load_configuration(names, args.bind, args.imports)
-    folder = RunFolder(args.folder or Path("runs") / _default_name(names, training))
-    hosts.first_alone(lambda: _make(args, training, folder), "begin")
+    name = default_name(names, args.bind, training, args.seed or 0, args.seeds)
+    folder = RunFolder(args.folder or Path("runs") / name)
+    hosts.first_alone(lambda: _make(args, names, training, folder), "begin")
     return folder
 
 
-def _make(args: argparse.Namespace, training: Training, folder: RunFolder) -> None:
+def _make(args: argparse.Namespace, names: Sequence[str], training: Training, folder: RunFolder) -> None:
     """Makes the folder of a run, if an update can be traced on its data."""
-    text, agent = gin.config_str(), training.build_agent()
-    most = _most_devices(training.learner(agent).batch_size) if args.seeds is None else 1
-    mesh = args.mesh or f"data={most}"
-    learner = training.learner(agent, mesh=make_mesh(mesh_shape(mesh)))
     if folder.exists():
         raise FileExistsError(
             f"{folder.path} holds a run already: go on with it by --resume {folder.path}, or choose another "
             "folder with --run"
         )
     refuse_unwritable(folder.settings)
+    again = shlex.join(["rosmo", *sys.argv[1:]])
+    training, known = in_its_world(names, args.bind, args.imports, args.data_dir, again)
+    steps = None
+    if training.environment is None:
+        steps = load_data(training, args.data_dir)
+        training = with_spaces(training, steps)
+    text, agent = gin.config_str(), training.build_agent()
+    most = _most_devices(training.learner(agent).batch_size) if args.seeds is None else 1
+    mesh = args.mesh or f"data={most}"
+    learner = training.learner(agent, mesh=make_mesh(mesh_shape(mesh)))
     common = {
-        "imports": resolved_imports(args.imports),
         "data_dir": str(args.data_dir.resolve()),
         "wandb": args.wandb,
+        **known,
     }
-    steps = load_data(training, args.data_dir)
+    steps = load_data(training, args.data_dir) if steps is None else steps
     training.rehearse(learner, steps)
     common |= {"data": checksum(steps), "mesh": mesh}
     print(f"training on {common['data']}", file=sys.stderr)
-    first = args.seed or 0
+    first, modules = args.seed or 0, configs.sources(args.imports)
     if args.seeds is None:
-        folder.begin(text, common | {"seed": first})
+        folder.begin(text, common | {"seed": first}, modules)
         return
     for seed in range(args.seeds):
-        seed_folder(folder.path, seed).begin(text, common | {"seed": first + seed})
-    folder.begin(text, common | {"seeds": args.seeds})
-
-
-def _default_name(names: list[str], training: Training) -> str:
-    agent = Path(names[0]).stem
-    noise = f"-noise{training.noise:g}" if training.noise else ""
-    fraction = f"-data{training.data_fraction:g}" if training.data_fraction != 1 else ""
-    return f"{agent}-{training.environment.replace('/', '-')}{noise}{fraction}"
+        seed_folder(folder.path, seed).begin(text, common | {"seed": first + seed}, modules)
+    folder.begin(text, common | {"seeds": args.seeds}, modules)
 
 
 def _cpu_devices() -> int:

@@ -6,9 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Integer
 
-from rosmo.data.windows import checked_steps, draw_index
+from rosmo.data.check import checked_steps
+from rosmo.data.windows import draw_index
 from rosmo.types import Keys, Trajectory
 
 _AHEAD = 3  # batches that are prepared while the device computes
@@ -28,14 +29,15 @@ class HostSampler:
 
     def batch(self, keys: Keys) -> Trajectory:
         """Returns a batch `[B, window]`, one window for each key."""
-        return self._cut(self.starts[np.asarray(self._draw(keys))])
+        return self.windows(np.asarray(self._draw(keys)))
 
     def batches(self, keys_of_step: Callable[[int], Keys], first: int, count: int) -> Iterator[Trajectory]:
         """Yields the batches of `count` steps, the next ones being cut in the background."""
         return prefetch(lambda step: self.batch(keys_of_step(step)), first, count)
 
-    def _cut(self, starts: Int[np.ndarray, "batch"]) -> Trajectory:
-        rows = starts[:, None] + np.arange(self.window)
+    def windows(self, index: Integer[np.ndarray, "batch"]) -> Trajectory:
+        """Returns the windows that begin with given steps, by their order among those with an action."""
+        rows = self.starts[index][:, None] + np.arange(self.window)
         return jax.tree.map(lambda x: np.take(x, rows, axis=0, mode="clip"), self.steps)
 
 

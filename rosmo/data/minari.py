@@ -1,19 +1,30 @@
-"""Minari data sets with discrete actions, as steps of experience."""
+"""Minari data sets with discrete actions, as steps of experience, and steps as Minari data sets."""
 
-from collections.abc import Mapping
+import dataclasses
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from rosmo.data.rlds import choose_episodes, discounts
+from rosmo.data.arrays import from_episodes
+from rosmo.data.arrays.columns import single_array
+from rosmo.data.check import NO_CONTINUOUS
+from rosmo.data.episodes import each_episode
+from rosmo.data.rlds import choose_episodes
+from rosmo.data.rlds.episodes import named
+from rosmo.data.screens import as_stacks
 from rosmo.types import Trajectory
+
+_MASKS = "invalid_actions"  # among the infos of an episode: Minari has no field for them
 
 
 def read(dataset_id: str, *, fraction: float = 1.0, seed: int = 0) -> Trajectory:
     """Reads the steps `[N]` of a Minari data set that is on this machine, episodes one after the other.
 
     A Minari episode has one observation more than it has actions: that one becomes its closing step. An
-    episode that neither terminated nor was truncated counts as truncated where it stops.
+    episode that neither terminated nor was truncated counts as truncated where it stops. Screens of Atari
+    games become stacks of four grey frames of 84×84, as agents see them.
 
     Args:
         dataset_id: as in `minari.load_dataset`, for example "D4RL/minigrid/fourrooms-v0".
@@ -22,20 +33,124 @@ def read(dataset_id: str, *, fraction: float = 1.0, seed: int = 0) -> Trajectory
         seed: chooses the episodes.
     """
     dataset = _load(dataset_id)
-    _refuse_other_actions(dataset.action_space, dataset_id)
+    num_actions = _number_of_actions(dataset.action_space, dataset_id)
     if not dataset.total_episodes:
         raise ValueError(f"the Minari data set {dataset_id!r} has no episodes")
     chosen = dataset.episode_indices[choose_episodes(int(dataset.total_episodes), fraction, seed)]
-    episodes = [_trajectory(episode, dataset_id) for episode in dataset.iterate_episodes(chosen)]
-    fields = [field for field in vars(episodes[0]) if field != "invalid_actions"]
-    return Trajectory(**{f: np.concatenate([getattr(episode, f) for episode in episodes]) for f in fields})
+    with named(f"the Minari data set {dataset_id!r}"):
+        return from_episodes(_episodes(dataset, chosen), num_actions=num_actions)
 
 
-def _load(dataset_id: str) -> Any:
+def number_of_actions(dataset_id: str) -> int:
+    """Returns how many actions the space of a data set has, taken or not."""
+    return _number_of_actions(_load(dataset_id).action_space, dataset_id)
+
+
+def _episodes(dataset: Any, chosen: np.ndarray) -> Iterator[dict[str, Any]]:
+    for episode in dataset.iterate_episodes(chosen):
+        found = {
+            "id": episode.id,
+            "observations": as_stacks(single_array(episode.observations)),
+            "actions": episode.actions,
+            "rewards": episode.rewards,
+            "terminated": episode.terminations,
+        }
+        masks = (episode.infos or {}).get(_MASKS)
+        yield found if masks is None else found | {_MASKS: np.asarray(masks, bool)}
+
+
+def write(dataset_id: str, steps: Trajectory, *, num_actions: int, description: str) -> None:
+    """Writes steps `[N]`, episodes one after the other, as a Minari data set of this machine.
+
+    Flags in observations become bytes, 0 and 1, as gymnasium has no space of them. Everything else that
+    Minari's own loader gives back is as it was.
+
+    Args:
+        dataset_id: of the new data set, with a version, as in "mine/catch-v0".
+        steps: what to write.
+        num_actions: that agents choose among.
+        description: of the data set.
+    """
+    refuse_unusable(dataset_id)
+    import minari
+    from gymnasium.spaces import Discrete
+    from minari.data_collector import EpisodeBuffer
+
+    observation = np.asarray(steps.observation)
+    observation = observation.astype(np.uint8) if observation.dtype == bool else observation
+    steps = dataclasses.replace(steps, observation=observation)
+    buffers = []
+    for number, episode in enumerate(each_episode(steps)):
+        count, terminated = len(episode.action) - 1, bool(episode.is_terminal[-1])
+        if not count:
+            continue
+        ending = np.arange(count) == count - 1
+        masks = None if episode.invalid_actions is None else {_MASKS: np.asarray(episode.invalid_actions)}
+        buffers.append(
+            EpisodeBuffer(
+                id=number,
+                observations=list(episode.observation),
+                actions=list(np.asarray(episode.action[:-1], np.int64)),
+                rewards=np.asarray(episode.reward[:-1]).tolist(),
+                terminations=(ending & terminated).tolist(),
+                truncations=(ending & (not terminated)).tolist(),
+                infos=masks,
+            )
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", UserWarning
+        )  # of what a data set may lack: an environment, its authors
+        minari.create_dataset_from_buffers(
+            dataset_id,
+            buffers,
+            observation_space=_box(observation),
+            action_space=Discrete(num_actions),
+            description=description,
+            jpeg_encoding=False,  # which would change the pixels
+        )
+
+
+def refuse_unusable(dataset_id: str) -> None:
+    """Raises what `write` would for the name of a data set: ask before the work that makes the steps."""
+    minari = _import()
+    from minari.dataset.minari_dataset import parse_dataset_id
+
+    try:
+        parse_dataset_id(dataset_id)
+    except (ValueError, TypeError) as error:  # the latter where there is no version
+        raise ValueError(
+            f"{dataset_id!r} is no name of a Minari data set: write one with a version, as in 'mine/catch-v0'"
+        ) from error
+    if dataset_id in minari.list_local_datasets():
+        raise FileExistsError(
+            f"there is a Minari data set {dataset_id!r} already: choose another name or version, or delete "
+            f"it by `minari delete {dataset_id}`"
+        )
+
+
+def _box(observation: np.ndarray) -> Any:
+    """The space of observations: bytes are pixels, and nothing is known of other numbers' bounds."""
+    from gymnasium.spaces import Box
+
+    kind = observation.dtype.type
+    if np.issubdtype(kind, np.floating):
+        low, high = -np.inf, np.inf
+    else:
+        low, high = np.iinfo(kind).min, np.iinfo(kind).max
+    return Box(low, high, observation.shape[1:], kind)
+
+
+def _import() -> Any:
     try:
         import minari
     except ImportError as error:
         raise ImportError(f'Minari data sets need minari: pip install "rosmo[minari]" ({error})') from error
+    return minari
+
+
+def _load(dataset_id: str) -> Any:
+    minari = _import()
     try:
         return minari.load_dataset(dataset_id)
     except FileNotFoundError:
@@ -46,34 +161,13 @@ def _load(dataset_id: str) -> Any:
         ) from None
 
 
-def _refuse_other_actions(space: Any, dataset_id: str) -> None:
-    from gymnasium.spaces import Discrete
+def _number_of_actions(space: Any, dataset_id: str) -> int:
+    from gymnasium.spaces import Box, Discrete
 
     if not isinstance(space, Discrete) or space.start != 0:
+        hint = f"; {NO_CONTINUOUS}" if isinstance(space, Box) else ""
         raise ValueError(
-            f"the actions of the Minari data set {dataset_id!r} are {space}: only Discrete(n) is supported"
+            f"the actions of the Minari data set {dataset_id!r} are {space}: only Discrete(n) is "
+            f"supported{hint}"
         )
-
-
-def _trajectory(episode: Any, dataset_id: str) -> Trajectory:
-    observation = episode.observations
-    while isinstance(observation, Mapping) and len(observation) == 1:
-        (observation,) = observation.values()
-    if not isinstance(observation, np.ndarray):
-        parts = ", ".join(observation) if isinstance(observation, Mapping) else type(observation).__name__
-        raise ValueError(
-            f"the observations of the Minari data set {dataset_id!r} have several parts ({parts}): combine "
-            "them into one array"
-        )
-    step = np.arange(len(observation))
-    is_last = step == step[-1]
-    is_terminal = is_last & bool(episode.terminations[-1])
-    return Trajectory(
-        observation=observation,
-        action=np.append(episode.actions, 0).astype(np.int32),
-        reward=np.append(episode.rewards, 0).astype(np.float32),
-        discount=discounts(is_terminal),
-        is_first=step == 0,
-        is_last=is_last,
-        is_terminal=is_terminal,
-    )
+    return int(space.n)

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Integer
 
 from rosmo.data.host import prefetch
 from rosmo.data.store import FrameStore
@@ -35,7 +36,11 @@ class StoreSampler:
 
     def batch(self, keys: Keys) -> Trajectory:
         """Returns a batch `[B, window]` of single frames, one window for each key."""
-        return self.store.read(np.asarray(self._draw(keys)), self.window)
+        return self.windows(np.asarray(self._draw(keys)))
+
+    def windows(self, index: Integer[np.ndarray, "batch"]) -> Trajectory:
+        """Returns the windows that begin with given steps, by their order among those with an action."""
+        return self.store.read(index, self.window)
 
     def batches(self, keys_of_step: Callable[[int], Keys], first: int, count: int) -> Iterator[Trajectory]:
         """Yields the batches of `count` steps, the next ones being read in the background."""

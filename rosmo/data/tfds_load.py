@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from rosmo.data.rlds.episodes import DTYPES, Columns, choose_episodes, completed
+from rosmo.data.check import DTYPES, Columns
+from rosmo.data.rlds.episodes import choose_episodes, from_record, named
 from rosmo.data.rlds.features import import_tfds
 from rosmo.types import Trajectory
 
@@ -34,7 +35,11 @@ def numbered_episodes(
 
     def episodes() -> Iterator[tuple[int, Trajectory]]:
         for index, episode in enumerate(dataset):
-            if index in keep and (columns := _columns(episode)):
+            if index not in keep:
+                continue
+            with named(f"episode {index} of the split {split} of {name}"):
+                columns = _columns(episode)
+            if columns:
                 yield index, Trajectory(**columns)
 
     return episodes()
@@ -46,8 +51,7 @@ def _columns(episode: Any) -> Columns:
     if not parts:
         return {}
     fields = [field for field in ("observation", *DTYPES) if field in parts[0]]
-    columns = {field: np.concatenate([part[field] for part in parts]) for field in fields}
-    return completed({f: x.astype(DTYPES.get(f, x.dtype)) for f, x in columns.items()})
+    return from_record({field: np.concatenate([part[field] for part in parts]) for field in fields})
 
 
 def _load(name: str, split: str | None, data_dir: str | None) -> tuple[Any, Any]:

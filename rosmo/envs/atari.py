@@ -18,7 +18,8 @@ from dm_env import specs
 from jaxtyping import UInt8
 
 from rosmo.data.atari import STACK
-from rosmo.envs.base import Reference, references, registry
+from rosmo.envs.base import Reference, get, references, registry
+from rosmo.envs.gymnasium import PREFIX
 
 SIZE = 84  # height and width of an observation
 _SKIP = 4
@@ -90,8 +91,8 @@ class Atari(dm_env.Environment):
 
 
 def is_atari(name: str) -> bool:
-    """Whether a registered environment is an Atari game, by what it is and not by its name."""
-    return isinstance(registry.get(name)(seed=0), Atari)
+    """Whether an environment is an Atari game of this protocol, by what it is and not by its name."""
+    return not name.startswith(PREFIX) and isinstance(get(name)(seed=0), Atari)
 
 
 def emulator_seed(seed: int) -> int:

@@ -1,13 +1,15 @@
 """What an environment is, how one is made by name, and the scores that returns are measured against."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import dm_env
 import numpy as np
 from jaxtyping import Float, Shaped
 
+from rosmo.envs.gymnasium import PREFIX, builder
 from rosmo.envs.noise import ActionNoise
-from rosmo.registry import Registry
+from rosmo.registry import Registry, UnknownPartError
 
 registry = Registry("environment", requires=("seed",))
 
@@ -22,15 +24,27 @@ class Reference(NamedTuple):
 references: dict[str, Reference] = {}
 
 
+def get(name: str) -> Callable[..., dm_env.Environment]:
+    """Returns what builds an environment from a seed, by its registered name or by gymnasium's `gym/ID`."""
+    if name.startswith(PREFIX):
+        return builder(name)
+    try:
+        return registry.get(name)
+    except UnknownPartError as error:
+        raise UnknownPartError(
+            f"{error} Gymnasium's are called {PREFIX}ID, as in {PREFIX}CartPole-v1."
+        ) from None
+
+
 def make(name: str, *, seed: int, noise: float = 0.0) -> dm_env.Environment:
     """Builds the environment called `name`.
 
     Args:
-        name: a registered name.
+        name: a registered name, or `gym/ID` for one of gymnasium's.
         seed: seeds the environment and its noise, each a stream of its own.
         noise: how often the agent's action gives way to a uniform one.
     """
-    environment = registry.get(name)(seed=seed)
+    environment = get(name)(seed=seed)
     return ActionNoise(environment, noise, seed) if noise else environment
 
 

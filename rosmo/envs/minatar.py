@@ -5,9 +5,8 @@ do. Actions are those that have an effect in the game, as in MinAtar's `-v1` env
 off after 2,500 steps, which is a truncation: nothing in an observation says what time it is. Freeway's own
 clock would end it one step later.
 
-The reference scores were measured here: a uniform policy over 1,000 episodes, and over the last tenth of its
-episodes the DQN that `rosmo collect` trains with seed 0. Games where it has not clearly learned have none
-(docs/minatar.md).
+Reference scores were measured here (docs/minatar.md): a uniform policy over 1,000 episodes (freeway: 100),
+and the training that the recordings of `rosmo.collect` are of, over the last tenth of its episodes.
 """
 
 import colorsys
@@ -22,8 +21,11 @@ from jaxtyping import UInt8
 from rosmo.envs.base import Reference, references, registry
 
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
-references["minatar/breakout"] = Reference(random=0.39, online=8.28)
-references["minatar/space_invaders"] = Reference(random=3.90, online=32.15)
+references["minatar/asterix"] = Reference(random=0.50, online=9.98)
+references["minatar/breakout"] = Reference(random=0.39, online=14.96)
+references["minatar/freeway"] = Reference(random=0.45, online=57.90)
+references["minatar/seaquest"] = Reference(random=0.09, online=6.28)
+references["minatar/space_invaders"] = Reference(random=3.90, online=107.89)
 _MAX_STEPS = 2_500
 _PIXELS = 16  # height and width of a cell on the screen
 

@@ -9,9 +9,11 @@ def number_of_actions(environment: dm_env.Environment) -> int:
     """Returns how many discrete actions there are, and refuses any other kind of action."""
     spec = environment.action_spec()
     if not isinstance(spec, specs.DiscreteArray):
+        continuous = isinstance(spec, specs.Array) and np.issubdtype(spec.dtype, np.floating)
+        kind = "continuous actions" if continuous else f"actions of the kind {type(spec).__name__}"
         raise TypeError(
-            f"{type(environment).__name__} has actions of the kind {type(spec).__name__}, and only discrete "
-            "ones will do: give it an action_spec of dm_env.specs.DiscreteArray"
+            f"{type(environment).__name__} has {kind}, and only discrete ones will do: give it an "
+            "action_spec of dm_env.specs.DiscreteArray"
         )
     return int(spec.num_values)
 

@@ -31,12 +31,14 @@ class PatchConv(eqx.Module):
         return jax.vmap(jax.vmap(self.linear))(patches(x))
 
 
-def patches(image: Float[Any, "height width planes"], xp: ModuleType = jnp) -> Float[Any, "height width cut"]:
+def patches(
+    image: Float[Any, "*batch height width planes"], xp: ModuleType = jnp
+) -> Float[Any, "*batch height width cut"]:
     """Lays the 3×3 neighbours of every pixel side by side, with zeros around the image, by JAX or NumPy."""
-    height, width, _ = image.shape
-    padded = xp.pad(image, ((1, 1), (1, 1), (0, 0)))
+    *batch, height, width, _ = image.shape
+    padded = xp.pad(image, (*((0, 0) for _ in batch), (1, 1), (1, 1), (0, 0)))
     return xp.concatenate(
-        [padded[i : i + height, j : j + width] for i in range(3) for j in range(3)], axis=-1
+        [padded[..., i : i + height, j : j + width, :] for i in range(3) for j in range(3)], axis=-1
     )
 
 

@@ -20,6 +20,8 @@ from rosmo.networks.base import (
 )
 from rosmo.types import Key, refuse_counts
 
+_LOOKED_UP = 8  # more actions: a row is found sooner than by a product, on a CPU and with the gradient
+
 
 class MLP(eqx.Module):
     """Linear layers with rectifiers between them, and none after the last unless `activate_last`."""
@@ -80,8 +82,11 @@ class MLPDynamics(AbstractDynamics):
         self, state: Float[Array, "state"], action: Integer[Array, ""]
     ) -> tuple[Float[Array, "state"], Float[Array, "reward_bins"]]:
         """Takes one step; the first layer's product with the state does not depend on the action."""
-        one_hot = jax.nn.one_hot(action, len(self.from_action), dtype=state.dtype)
-        next_state = self.rest(jax.nn.relu(self.from_state(state) + one_hot @ self.from_action))
+        if len(self.from_action) > _LOOKED_UP:
+            of_action = self.from_action[action]
+        else:
+            of_action = jax.nn.one_hot(action, len(self.from_action), dtype=state.dtype) @ self.from_action
+        next_state = self.rest(jax.nn.relu(self.from_state(state) + of_action))
         return next_state, self.reward(next_state)
 
 
@@ -129,6 +134,13 @@ def mlp(
         dynamics: hidden sizes of g, between two latent states.
         prediction: hidden sizes of f; the reward head takes the last.
     """
+    for name, sizes in (
+        ("representation", representation),
+        ("dynamics", dynamics),
+        ("prediction", prediction),
+    ):
+        if not sizes:
+            raise ValueError(f"{name} needs a layer at least, as in (64,), got {sizes}")
     keys = jax.random.split(key, 3)
     state_size = representation[-1]
     return Networks(

@@ -1,11 +1,10 @@
 """Tree search with the policy update of MPO: the paper's MZU-Q."""
 
 import jax
-import jax.numpy as jnp
 
 from rosmo.operators import base
 from rosmo.operators.mcts import mcts
-from rosmo.types import Key, LegalityMask, Params, RecurrentFn, Root
+from rosmo.types import Key, LegalityMask, Number, Params, RecurrentFn, Root
 
 
 @base.registry.register("mcts_q")
@@ -16,7 +15,7 @@ def mcts_q(
     recurrent_fn: RecurrentFn,
     *,
     invalid_actions: LegalityMask | None = None,
-    tau: float = 0.1,
+    tau: Number = 0.1,
     num_simulations: int = 20,
     max_depth: int | None = None,
     **search_settings,
@@ -28,17 +27,17 @@ def mcts_q(
 
     Args:
         params: passed on to `recurrent_fn`.
-        rng_key: breaks ties and draws the action.
+        rng_key: breaks ties and samples the action.
         root: prior logits `[B, A]`, value `[B]` and embedding `[B, ...]`.
         recurrent_fn: the model, in mctx's signature.
         invalid_actions: true (or one) where an action is not to be taken, `[B, A]`.
-        tau: τ, the temperature of the Q-values.
+        tau: τ, the temperature of the Q-values, above 0. May be traced.
         num_simulations: N, the model calls of a search.
         max_depth: d, how deep the search may go; unlimited where not given.
-        **search_settings: the further settings of `mcts`.
+        **search_settings: the further settings of `mcts`; its `temperature` is ignored, as nothing here is
+            read from visits.
     """
-    if tau <= 0:
-        raise ValueError(f"tau must be positive, got {tau}")
+    base.refuse_bad_numbers(above=True, tau=tau)
     key_search, key_action = jax.random.split(rng_key)
     search = mcts(
         params,
@@ -50,10 +49,10 @@ def mcts_q(
         max_depth=max_depth,
         **search_settings,
     )
-    qvalues = jnp.where(jnp.isnan(search.qvalues), root.value[:, None], search.qvalues)
-    logits = base.tilt(root.prior_logits, qvalues / tau, invalid_actions)
+    qvalues = base.completed(search.qvalues, root)
+    logits = base.tilt(root.prior_logits, qvalues, invalid_actions, tau)
     return base.Improvement(
-        action=jax.random.categorical(key_action, logits),
+        action=base.sample(key_action, logits, invalid_actions),
         action_weights=base.masked_softmax(logits, invalid_actions),
         value=search.value,
         qvalues=search.qvalues,

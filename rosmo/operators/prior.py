@@ -1,6 +1,5 @@
 """No improvement at all: for agents that learn their policy from regularizers alone."""
 
-import jax
 import jax.numpy as jnp
 
 from rosmo.operators import base
@@ -8,6 +7,7 @@ from rosmo.types import Key, LegalityMask, Params, RecurrentFn, Root
 
 
 @base.registry.register("prior")
+@base.without_search
 def prior(
     params: Params,
     rng_key: Key,
@@ -20,14 +20,16 @@ def prior(
 
     Args:
         params: not used.
-        rng_key: draws the action.
+        rng_key: samples the action.
         root: prior logits `[B, A]`, value `[B]` and embedding `[B, ...]`.
         recurrent_fn: not used.
         invalid_actions: true (or one) where an action is not to be taken, `[B, A]`.
+
+    What else `mctx.muzero_policy` takes (`num_simulations`, `temperature`, …) is taken and ignored.
     """
     del params, recurrent_fn
     return base.Improvement(
-        action=jax.random.categorical(rng_key, base.mask_logits(root.prior_logits, invalid_actions)),
+        action=base.sample(rng_key, root.prior_logits, invalid_actions),
         action_weights=base.masked_softmax(root.prior_logits, invalid_actions),
         value=root.value,
         qvalues=jnp.full_like(root.prior_logits, jnp.nan),

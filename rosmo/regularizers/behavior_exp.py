@@ -7,6 +7,7 @@ from jax import Array
 from jaxtyping import Float
 
 from rosmo.regularizers.base import Positions, log_probability, registry
+from rosmo.types import refuse_numbers
 
 
 @registry.register("behavior_exp")
@@ -20,8 +21,7 @@ def behavior_exp(
         beta: β, the temperature of the advantage.
         max_weight: w, the largest weight of one action.
     """
-    if beta <= 0 or max_weight <= 0:
-        raise ValueError(f"beta and max_weight must be positive, got {beta} and {max_weight}")
+    refuse_numbers(above=True, beta=beta, max_weight=max_weight)
     # Clipping the exponent gives the same weight without an overflow on the way.
     weight = jnp.exp(jnp.minimum(positions.advantage / beta, math.log(max_weight)))
     return -log_probability(positions) * weight

@@ -1,8 +1,10 @@
-"""Tables and pictures of training runs."""
+"""Tables and pictures of results."""
 
-from rosmo.report.compute import Compute, update_compute
+from rosmo.costs import Compute, count_flops, update_compute  # which were counted here once
 from rosmo.report.curve import learning_curve
-from rosmo.report.flops import count_flops
+from rosmo.report.dataset import draw_dataset
+from rosmo.report.diagnosis import draw_diagnosis
+from rosmo.report.held_out import held_out_curve
 from rosmo.report.results import Evaluation, Key, Missing, Results, Run
 from rosmo.report.write import write
 
@@ -14,6 +16,9 @@ __all__ = [
     "Results",
     "Run",
     "count_flops",
+    "draw_dataset",
+    "draw_diagnosis",
+    "held_out_curve",
     "learning_curve",
     "update_compute",
     "write",

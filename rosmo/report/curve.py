@@ -13,7 +13,7 @@ def learning_curve(
 ) -> None:
     """Draws the returns of one or several seeds over updates: a line each, and the mean of several.
 
-    One seed alone is drawn by its likeliest actions too, by which an agent may play well long before.
+    One seed alone is drawn by its greedy actions too, by which an agent may play well long before.
 
     Args:
         runs: the metrics of each seed, as rows; those with a `return` are drawn.
@@ -26,10 +26,10 @@ def learning_curve(
         return
     figure, [[axes]] = panels(1, 1, width=7.0, height=3.4)
     if len(curves) == 1:
-        [(steps, returns, stderr, likeliest)] = curves
-        axes.plot(steps, returns, color="C0", linewidth=2, label="drawn actions")
+        [(steps, returns, stderr, greedy)] = curves
+        axes.plot(steps, returns, color="C0", linewidth=2, label="sampled actions")
         axes.fill_between(steps, returns - stderr, returns + stderr, color="C0", alpha=0.2, linewidth=0)
-        axes.plot(steps, likeliest, color="C2", linestyle=":", linewidth=1.5, label="likeliest actions")
+        axes.plot(steps, greedy, color="C2", linestyle=":", linewidth=1.5, label="greedy actions")
     else:
         for steps, returns, *_ in curves:
             axes.plot(steps, returns, color="C0", alpha=0.3, linewidth=1)
@@ -45,7 +45,7 @@ def learning_curve(
 
 
 def _curve(rows: Sequence[Mapping[str, float | int]]) -> tuple[np.ndarray, ...]:
-    """Steps, returns, their standard errors, and the returns by likeliest actions, where evaluated."""
+    """Steps, returns, their standard errors, and the returns by greedy actions, where evaluated."""
     evaluated = [row for row in rows if "return" in row]
     missing = {"return_stderr": 0.0, "greedy_return": np.nan}
     columns = ("step", "return", "return_stderr", "greedy_return")

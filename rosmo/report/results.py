@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from rosmo.report.compute import Compute
+from rosmo.costs.compute import Compute
 
 
 class Key(NamedTuple):
@@ -34,10 +34,10 @@ class Run:
         key: what it is a run of.
         seed: of the run.
         updates: that it took.
-        sampled: the mean return at the end, by drawn actions.
-        greedy: the mean return at the end, by the likeliest actions.
+        sampled: the mean return at the end, by sampled actions.
+        greedy: the mean return at the end, by greedy actions.
         normalised: the normalised score of `sampled`, where the environment has reference scores.
-        evaluations: scores on the way, by drawn actions.
+        evaluations: scores on the way, by sampled actions.
         seconds_per_update: as measured in the run, where it was.
     """
 

@@ -15,11 +15,11 @@ def returns(summary: Summary, policy: str) -> str:
         policy: "sampled", or "greedy", of which the paper says nothing.
     """
     cells = {_key(cell): cell for cell in summary["cells"]}
-    drawn = policy == "sampled"
-    paper = summary["paper"] if drawn else {}
+    sampled = policy == "sampled"
+    paper = summary["paper"] if sampled else {}
     header = _names(summary)
     for environment in summary["environments"]:
-        header += [environment, *["paper"] * (environment in paper), *["seeds × updates"] * drawn]
+        header += [environment, *["paper"] * (environment in paper), *["seeds × updates"] * sampled]
     rows = []
     for setting, method in itertools.product(summary["settings"], summary["methods"]):
         row = _names(summary, setting, method)
@@ -29,7 +29,7 @@ def returns(summary: Summary, policy: str) -> str:
             if environment in paper:
                 said = paper[environment].get(setting, {}).get(method)
                 row.append(plus_minus(*said) if said else "—")
-            if drawn:
+            if sampled:
                 row.append(_counts(cell) if cell else "—")
         rows.append(row)
     return table(header, rows, texts=len(_names(summary)))

@@ -30,7 +30,7 @@ _CAPTIONS = {
     "compute": "The IQM that a budget of compute for each run reaches: every run at its last evaluation "
     "within the budget, a run that is over at its end. These evaluations have fewer episodes than those of "
     "the tables, and a score is reached somewhere before the evaluation that shows it.",
-    "curves": "Returns by drawn actions: mean over seeds, and a band of one standard deviation. Where some "
+    "curves": "Returns by sampled actions: mean over seeds, and a band of one standard deviation. Where some "
     "runs are much longer than others, the axis is logarithmic past the end of the shortest.",
 }
 
@@ -68,10 +68,10 @@ def markdown(summary: dict[str, Any], pictures: dict[str, str]) -> str:
     parts = [f"# {summary['name']}", f"{summary['about']}.", _state(summary)]
     if "main" in pictures:
         parts.append(_picture("main", pictures))
-    parts += ["## Returns", _drawn(summary), tables.returns(summary, "sampled")]
+    parts += ["## Returns", _by_sampled_actions(summary), tables.returns(summary, "sampled")]
     if summary["equal_updates"]:
         parts += [_EQUAL, tables.equal_updates(summary)]
-    parts += ["By the likeliest actions:", tables.returns(summary, "greedy"), _picture("curves", pictures)]
+    parts += ["By greedy actions:", tables.returns(summary, "greedy"), _picture("curves", pictures)]
     parts += [*_aggregates(summary, pictures), "## Compute", _COMPUTE, tables.compute(summary)]
     if "compute" in pictures:
         parts.append(_picture("compute", pictures))
@@ -83,10 +83,7 @@ def markdown(summary: dict[str, Any], pictures: dict[str, str]) -> str:
 
 def _aggregates(summary: dict[str, Any], pictures: dict[str, str]) -> list[str]:
     if not summary["aggregates"]:
-        return [
-            "## Normalised scores",
-            "No seed is finished in every environment that has reference scores: nothing to aggregate yet.",
-        ]
+        return ["## Normalised scores", _nothing_to_aggregate(summary)]
     environments = ", ".join(summary["aggregated_environments"])
     parts = [
         "## Normalised scores",
@@ -105,10 +102,23 @@ def _aggregates(summary: dict[str, Any], pictures: dict[str, str]) -> list[str]:
     return parts
 
 
-def _drawn(summary: dict[str, Any]) -> str:
+def _nothing_to_aggregate(summary: dict[str, Any]) -> str:
+    """Says whether reference scores or runs are missing."""
+    if not summary["aggregated_environments"]:
+        names = ", ".join(summary["environments"])
+        return (
+            f"None: the library has no reference scores of {names} to normalise by. Give them by "
+            '`rosmo.envs.references["NAME"] = rosmo.envs.Reference(random=…, online=…)` in a module that '
+            "`--import` names."
+        )
+    scored = ", ".join(summary["aggregated_environments"])
+    return f"None yet: no seed is finished in every environment that has reference scores ({scored})."
+
+
+def _by_sampled_actions(summary: dict[str, Any]) -> str:
     text = (
-        "By drawn actions: mean ± standard deviation over seeds. An agent that has no policy to draw from "
-        "takes its best action."
+        "By sampled actions: mean ± standard deviation over seeds. An agent that has no policy to sample "
+        "from takes its greedy action."
     )
     if summary["paper_note"]:
         text += f" The paper's figures are {summary['paper_note']}."

@@ -2,22 +2,24 @@
 
 import contextlib
 import json
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 
-from rosmo import envs, policies
-from rosmo.collect import collect, record
-from rosmo.data import DataSet, FrameStore, minari, rlds
+from rosmo import envs
+from rosmo.collect import Collected, collect, policies, record, recordings, settings_of
+from rosmo.collect.recordings import Recording
+from rosmo.data import DataSet, FrameStore, rlds
 from rosmo.data.atari import as_recorded
+from rosmo.data.opening import MINARI, is_file, open_data
 from rosmo.data.store import is_store
 from rosmo.runs.progress import show
 from rosmo.types import Trajectory
-
-MINARI = "minari:"
 
 
 def default_directory(root: Path, environment: str, *, noise: float, seed: int) -> Path:
@@ -34,28 +36,52 @@ def collect_to(
     episodes: int | None = None,
     file_format: rlds.FileFormat = "array_record",
     overwrite: bool = False,
+    anew: bool = False,
 ) -> None:
-    """Trains an online agent and writes every episode of its training to `directory`, with a display."""
+    """Trains an online agent and writes the episodes of its training to `directory`, with a display.
+
+    Where the library comes with a recording of just that, it is played again, unless it is to be made `anew`.
+    """
     rlds.refuse_existing(directory, overwrite)  # before the work, not after it
+    how = {"file_format": file_format, "overwrite": overwrite}
+    usual = not (anew or noise or seed or episodes)
+    if usual and (recording := recordings.shipped(environment)):
+        episodes_played, about = _played_again(environment, recording), json.loads(recording.about)
+    else:
+        collected = _trained(environment, noise=noise, seed=seed, episodes=episodes)
+        episodes_played, about = collected.episodes, collected.settings
+    metadata = {k: v if isinstance(v, str | int | float) else json.dumps(v) for k, v in about.items()}
+    name = _data_set_name(environment, "online")
+    rlds.write(directory, episodes_played, name=name, metadata=metadata, **how)
+
+
+def _trained(environment: str, *, episodes: int | None, **how: Any) -> Collected:
+    settings, done_before = settings_of(environment, episodes), 0
     progress = None
 
     def on_episode(done: int, total: int, episode_return: float) -> None:
-        nonlocal progress
-        progress = progress or show(total, f"collecting {environment}", unit="episodes")
-        progress.advance(1, f"return {episode_return:.1f}")
+        nonlocal progress, done_before
+        progress = progress or show(total, f"collecting {environment}", unit=settings.unit)
+        progress.advance(done - done_before, f"return {episode_return:.1f}")
+        done_before = done
 
     try:
-        how = {"noise": noise, "seed": seed, "episodes": episodes, "on_episode": on_episode}
-        collected = collect(environment, keep=_layout(environment), **how)
+        return collect(
+            environment, settings=settings, keep=_layout(environment), on_episode=on_episode, **how
+        )
     finally:
         if progress is not None:
             progress.close()
-    metadata = {
-        k: v if isinstance(v, str | int | float) else json.dumps(v) for k, v in collected.settings.items()
-    }
-    how = {"file_format": file_format, "overwrite": overwrite}
-    name = f"{environment.replace('/', '_')}_dqn"
-    rlds.write(directory, collected.episodes, name=name, metadata=metadata, **how)
+
+
+def _played_again(environment: str, recording: Recording) -> Iterator[Trajectory]:
+    progress = show(len(recording.seeds), f"playing {environment} again", unit="episodes")
+    try:
+        for episode in recording.play(environment):
+            progress.advance(1)
+            yield episode
+    finally:
+        progress.close()
 
 
 def record_to(
@@ -82,7 +108,7 @@ def record_to(
             progress.advance(1, f"return {episode.reward.sum():.1f}")
             yield layout(episode)
 
-    name = f"{environment.replace('/', '_')}_{policy}"
+    name = _data_set_name(environment, policy)
     about = {"environment": environment, "policy": policy, "noise": noise, "seed": seed}
     try:
         rlds.write(
@@ -92,13 +118,18 @@ def record_to(
         progress.close()
 
 
+def _data_set_name(environment: str, policy: str) -> str:
+    """The name that TFDS has for a data set: letters, digits and _ alone."""
+    return re.sub(r"\W", "_", f"{environment}_{policy}")
+
+
 def _layout(environment: str) -> Callable[[Trajectory], Trajectory]:
     """Returns what makes a recorded episode one of a data set."""
     return as_recorded if envs.is_atari(environment) else lambda episode: episode
 
 
 def load_or_collect(
-    environment: str,
+    environment: str | None,
     *,
     data: str | None,
     root: Path,
@@ -108,10 +139,14 @@ def load_or_collect(
 ) -> DataSet:
     """Reads the data set at `data`, or the environment's own under `root`, which is collected if missing.
 
-    `data` is an RLDS directory, a store of frames, or `minari:ID` for a local Minari data set.
+    `data` is what `rosmo.data.opening.open_data` opens; without an environment there must be some.
     """
-    if data and data.startswith(MINARI):
-        return minari.read(data.removeprefix(MINARI), fraction=fraction, seed=seed)
+    if data and (environment is None or data.startswith(MINARI) or is_file(data)):
+        return open_data(data, fraction=fraction, seed=seed)
+    if environment is None:
+        raise ValueError(
+            "without an environment there is nothing to collect data in: name a data set by data"
+        )
     directory = Path(data) if data else default_directory(root, environment, noise=noise, seed=seed)
     if is_store(directory):
         store = FrameStore(directory, fraction=fraction, seed=seed)
@@ -151,7 +186,7 @@ def _refuse_other(environment: str, recorded: str | None, description: Path) -> 
     if recorded not in (None, environment):
         raise ValueError(
             f"{description.parent} has data of {recorded!r}, and the environment is {environment!r}: train "
-            f"on data of its own, or correct what {description.name} says"
+            f"on data of its own, or write this again where what {description.name} says is wrong"
         )
 
 

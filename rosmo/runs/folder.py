@@ -1,31 +1,78 @@
 """The folder of a training run: its configuration, metrics, checkpoints, picture and versions."""
 
 import contextlib
-import csv
 import fcntl
 import importlib.metadata
 import json
 import math
-import os
 import platform
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from rosmo import __version__
+from rosmo.data.files import write_whole
+from rosmo.learner.sharding import mesh_shape
+from rosmo.runs import imported
+from rosmo.runs.damage import BEGIN_AGAIN, SCORE_AGAIN, readable
+from rosmo.runs.imported import Imported
+from rosmo.runs.metrics import MetricsTable
 
 _PACKAGES = ("rosmo", "jax", "jaxlib", "equinox", "optax", "mctx", "numpy", "gin-config", "bsuite")
-_EXTRAS = ("minatar", "ale-py", "opencv-python-headless", "opencv-python", "zstandard", "tensorflow-datasets")
+_EXTRAS = (
+    "minatar",
+    "gymnasium",
+    "ale-py",
+    "opencv-python-headless",
+    "opencv-python",
+    "zstandard",
+    "tensorflow-datasets",
+    "distrax",
+)
 
-BEGIN_AGAIN = "move the run's folder away, and begin it again"
-_SCORE_AGAIN = "delete it, and the run is scored again when it goes on"
+_SETTINGS = {"imports": list, "data_dir": str, "wandb": str | None, "data": str | None}
+
+_SEEDS_END = 2**31  # no run has this seed or a larger one
+
+_README = """\
+# {name}
+
+A training run, begun with `rosmo train` of rosmo {version}. From within this folder, `rosmo evaluate .`
+plays what was trained, and `rosmo train --resume .` goes on with a run that was stopped.
+
+| here | what it is |
+|---|---|
+{rows}
+"""
+_SEEDS = {
+    "seed0/, seed1/, …": "a run for each of the {seeds} seeds, described in itself",
+    "learning_curve.png": "the returns of all seeds over their updates",
+}
+_FILES = {
+    "config.gin": "the configuration that it was begun with, which a new run may be begun from",
+    "operative_config.gin": "every setting that took effect, defaults too",
+    "settings.json": "how it was started: seed, mesh, and where its data was and what it is recognised by",
+    "versions.json": "the versions of Python and of the packages that it ran with",
+    "metrics.csv": "a row of losses and returns for each time that it logged them",
+    "tensorboard/": "the same for TensorBoard",
+    "checkpoints/": "states that it can go on from, the newest of which is played",
+    "learning_curve.png": "its returns over its updates",
+    "result.json": "once it is finished: the mean returns of its last policy, then those of each episode, by "
+    "sampled and by greedy actions",
+    f"{imported.FOLDER}/": "modules of its author's own, if it has any: code, which runs with --trust alone",
+}
 
 
 class Result(NamedTuple):
-    """What came out of a run: the updates that it took, and the returns of its last evaluation."""
+    """What came out of a run: the updates that it took, and what its last evaluation says.
+
+    That is returns by sampled and by greedy actions or, without an environment, what held-out episodes say.
+    """
 
     step: int
     sampled: list[float]
     greedy: list[float]
+    held_out: dict[str, Any] | None = None
 
 
 class RunFolder:
@@ -37,6 +84,7 @@ class RunFolder:
         self.operative_config = path / "operative_config.gin"
         self.settings = path / "settings.json"
         self.checkpoints = path / "checkpoints"
+        self.weights = path / "model.safetensors"  # in place of checkpoints, where it was given away
         self.curve = path / "learning_curve.png"
         self.result = path / "result.json"
         self.log = path / "log.txt"
@@ -57,24 +105,30 @@ class RunFolder:
 
     def read_result(self) -> Result:
         """Returns what `finish` wrote."""
-        with _readable(self.result, _SCORE_AGAIN):
+        with readable(self.result, SCORE_AGAIN):
             found = json.loads(self.result.read_text())
-            result = Result(**{field: found[field] for field in Result._fields})
+            if "held_out" in found:
+                return Result(found["step"], [], [], dict(found["held_out"]))
+            result = Result(found["step"], found["sampled"], found["greedy"])
             for returns in (result.sampled, result.greedy):
                 if not returns or not all(map(math.isfinite, returns)):
                     raise ValueError("it lacks returns, or has some that are not finite")
             return result
 
     def finish(self, result: Mapping) -> None:
-        """Writes down what came out."""
-        _write(self.result, json.dumps(dict(result), indent=2))
+        """Writes down what came out, means first."""
+        returns = {name: each for name, each in result.items() if isinstance(each, list) and each}
+        means = {"mean": {name: math.fsum(each) / len(each) for name, each in returns.items()}}
+        write_whole(self.result, json.dumps(means | dict(result), indent=2))
 
-    def begin(self, config: str, settings: Mapping) -> None:
-        """Writes down what is about to run."""
+    def begin(self, config: str, settings: Mapping, modules: Sequence[Imported] = ()) -> None:
+        """Writes down what is about to run, with the modules that it imports."""
         self.path.mkdir(parents=True, exist_ok=True)
-        _write(self.config, config)
-        _write(self.path / "versions.json", json.dumps(versions(), indent=2))
-        _write(self.settings, json.dumps(dict(settings), indent=2))  # last: its presence means a run
+        write_whole(self.config, config)
+        write_whole(self.path / "versions.json", json.dumps(versions(), indent=2))
+        write_whole(self.path / "README.md", _described(self.path.resolve().name, settings))
+        settings = {**settings, "imports": imported.keep(self.path, modules)}
+        write_whole(self.settings, json.dumps(settings, indent=2))  # last: its presence means a run
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -90,64 +144,47 @@ class RunFolder:
         """Returns what `begin` was given."""
         if not self.exists():
             raise FileNotFoundError(f"{self.path} is no run: it has no {self.settings.name}")
-        with _readable(self.settings, BEGIN_AGAIN):
-            return dict(json.loads(self.settings.read_text()))
+        with readable(self.settings, BEGIN_AGAIN):
+            settings = json.loads(self.settings.read_text())
+            _refuse_malformed(settings)
+            return settings | {"imports": imported.read(settings["imports"])}
+
+    def read_config(self) -> str:
+        """Returns the configuration that `begin` was given."""
+        if not self.config.exists():
+            raise FileNotFoundError(
+                f"{self.path} has no {self.config.name} and is no whole run: {BEGIN_AGAIN}"
+            )
+        with readable(self.config, BEGIN_AGAIN):
+            if not (text := self.config.read_text()).strip():
+                raise ValueError("it is empty")
+            return text
+
+    def refuse_gone(self) -> None:
+        """Raises a FileNotFoundError once the folder of a run under way was deleted or moved."""
+        if not self.exists():
+            raise FileNotFoundError(
+                f"{self.path} was deleted or moved while the run trained: what it had saved went with it; "
+                "begin the run again, or go on with it in its new place by --resume"
+            )
 
 
-class MetricsTable:
-    """A table on disk that rows are appended to, each with a step."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        self._columns: list[str] | None = None
-
-    def append(self, row: Mapping[str, float | int]) -> None:
-        """Adds a row; cells that it leaves out are empty, and columns that it brings are added."""
-        if self._columns is None:
-            self._columns = self._existing_columns()
-        if new := [name for name in row if name not in self._columns]:
-            self._columns += new
-            self._rewrite(self.rows())
-        with self.path.open("a", newline="") as file:
-            csv.DictWriter(file, self._columns).writerow(row)
-
-    def rows(self) -> list[dict[str, float | int]]:
-        """Returns all complete rows; empty cells are left out."""
-        if not self.path.exists():
-            return []
-        with _readable(self.path, BEGIN_AGAIN), self.path.open(newline="") as file:
-            whole = [line for line in file if line.endswith("\n")]  # a row may be cut off by a kill
-            return [
-                {name: float(cell) for name, cell in row.items() if cell not in ("", None)}
-                for row in csv.DictReader(whole)
-                if None not in row.values()
-            ]
-
-    def truncate(self, step: int) -> None:
-        """Drops what was logged after a step, which a resumed run will log again."""
-        self._columns = self._existing_columns()
-        if self.path.exists():
-            self._rewrite([row for row in self.rows() if row["step"] <= step])
-
-    def _rewrite(self, rows: Sequence[Mapping[str, float | int]]) -> None:
-        temporary = self.path.with_suffix(".tmp")
-        with temporary.open("w", newline="") as file:
-            writer = csv.DictWriter(file, self._columns or [])
-            writer.writeheader()
-            writer.writerows({**row, "step": int(row["step"])} for row in rows)
-        os.replace(temporary, self.path)
-
-    def _existing_columns(self) -> list[str]:
-        if not self.path.exists():
-            return []
-        header, newline, _ = self.path.read_text().partition("\n")
-        return header.strip().split(",") if newline else []  # without its end it was cut off
+def seed_folders(folder: RunFolder) -> list[RunFolder]:
+    """Returns the folders of a run's seeds: several below it, or the folder itself."""
+    count = folder.read_settings().get("seeds")
+    return [seed_folder(folder.path, seed) for seed in range(count)] if count else [folder]
 
 
-def seconds_per_update(rows: Sequence[Mapping[str, float | int]]) -> float | None:
-    """Returns the median over the rows of a run's table, if any has a rate."""
-    rates = [row["updates_per_second"] for row in rows if "updates_per_second" in row]
-    return 1 / statistics.median(rates) if rates else None
+def seed_folder(path: Path, seed: int) -> RunFolder:
+    """Returns the folder of one seed of several."""
+    return RunFolder(path / f"seed{seed}")
+
+
+def _described(name: str, settings: Mapping) -> str:
+    """Says what is in the folder of a run."""
+    files = _SEEDS if "seeds" in settings else _FILES
+    rows = "\n".join(f"| `{file}` | {about.format(**settings)} |" for file, about in files.items())
+    return _README.format(name=name, version=__version__, rows=rows)
 
 
 def versions() -> dict[str, str]:
@@ -159,17 +196,17 @@ def versions() -> dict[str, str]:
     return found
 
 
-@contextlib.contextmanager
-def _readable(path: Path, advice: str) -> Iterator[None]:
-    """Says of a damaged file which one it is and what to do."""
-    try:
-        yield
-    except (ValueError, TypeError, KeyError, csv.Error) as error:
-        raise ValueError(f"{path} is damaged ({error}): {advice}") from error
-
-
-def _write(path: Path, text: str) -> None:
-    """Writes a file whole or not at all."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text)
-    os.replace(temporary, path)
+def _refuse_malformed(settings: Any) -> None:
+    """Raises a ValueError with what is wrong with the settings of a run, or of several seeds of one."""
+    if not isinstance(settings, dict):
+        raise ValueError("it holds no settings")
+    kinds = _SETTINGS | ({"seeds": int} if "seeds" in settings else {"seed": int})
+    if missing := [name for name in kinds if name not in settings]:
+        raise ValueError(f"it has no {', '.join(map(repr, missing))}")
+    for name, kind in (kinds | ({"mesh": str} if "mesh" in settings else {})).items():
+        value = settings[name]
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise ValueError(f"{name} cannot be {value!r}")
+    if settings.get("seeds", 1) < 1 or not 0 <= settings.get("seed", 0) < _SEEDS_END:
+        raise ValueError("it has a number of seeds, or a seed, that none can be")
+    mesh_shape(settings.get("mesh", "data=1"))

@@ -2,6 +2,9 @@
 
 import os
 import signal
+import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,11 +38,67 @@ def join(coordinator: str, num_processes: int | None, process_id: int | None) ->
             f"{num_processes} and {process_id}"
         )
     address = None if automatic else coordinator
+    # Without an address of its own to listen on, process 0 would listen on every interface of its machine.
+    listen = address if process_id == 0 else None
+    if listen:
+        _refuse_foreign(host, listen)
     jax.distributed.initialize(
-        address, num_processes, process_id, heartbeat_timeout_seconds=HEARTBEAT_SECONDS
+        address,
+        num_processes,
+        process_id,
+        heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
+        coordinator_bind_address=listen,
     )
     # JAX notes a SIGTERM and goes on; until a run saves and stops at one, it ends the process as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def _refuse_foreign(host: str, address: str) -> None:
+    """Raises a ValueError where this machine could not listen on an address."""
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(host.strip("[]"), 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.bind(place)
+    except OSError as error:
+        raise ValueError(
+            f"process 0 listens on the address of --coordinator, and {address} is none of this machine "
+            f"({error}): start process 0 on {host}, or name an address of this one"
+        ) from error
+    if str(place[0]).startswith("127.") and host != "localhost" and not host.startswith("127."):
+        print(  # as many systems have it of their own names, in /etc/hosts
+            f"rosmo: {host} is {place[0]} on this machine, which no other machine can reach: if there are "
+            "others, name an address that they see",
+            file=sys.stderr,
+        )
+
+
+# JAX ends a process that lost the first one by SIGABRT, before Python could say a word: another says it then.
+_WATCHER = """
+import sys
+label, resume = sys.argv[1:]
+if not sys.stdin.read():
+    print(f"rosmo: {label} was ended, or ended itself because it lost another one: start all of them again "
+          f"with {resume}", file=sys.stderr, flush=True)
+"""
+
+
+@contextmanager
+def watched(resume: str) -> Iterator[None]:
+    """Has what to type said of a process of several that ends without a word.
+
+    Args:
+        resume: the command that goes on.
+    """
+    if jax.process_count() == 1:
+        yield
+        return
+    label = f"process {jax.process_index()} of {jax.process_count()}"
+    command = [sys.executable, "-S", "-c", _WATCHER, label, resume]
+    watcher = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+    try:
+        yield
+    finally:  # an exception says its own words
+        watcher.communicate(b"ended")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import pytest
 from rosmo import cli
 from rosmo.data import FrameStore, StoreSampler, rlds
 from rosmo.data.atari import single_frames
-from rosmo.frames import stack_frames
+from rosmo.data.stacking import stack_frames
 from rosmo.runs.datasets import load_or_collect
 from tests import atari
 

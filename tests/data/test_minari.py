@@ -13,6 +13,7 @@ from minari.data_collector import EpisodeBuffer
 
 from rosmo.data import minari as rosmo_minari
 from rosmo.data import window_sampler
+from rosmo.data.opening import count_actions
 
 # All of these are about how minari writes data sets.
 pytestmark = pytest.mark.filterwarnings(
@@ -67,6 +68,7 @@ def test_episodes_become_steps():
     episodes = buffers([3, 1, 2], vectors)
     create(episodes)
     steps = rosmo_minari.read("tiny/test-v0")
+    assert count_actions("minari:tiny/test-v0", steps) == 4
     np.testing.assert_array_equal(steps.observation, np.concatenate([e.observations for e in episodes]))
     actions = [[*e.actions, 0] for e in episodes]
     np.testing.assert_array_equal(steps.action, np.concatenate(actions))
@@ -133,11 +135,42 @@ def test_one_entry_is_unwrapped_and_several_are_refused():
         rosmo_minari.read("tiny/test-v0")
 
 
+def test_screens_of_atari_become_what_agents_see():
+    space = Box(0, 255, (210, 160, 3), np.uint8)
+    create(
+        buffers([3, 2], lambda rng, count: [space.sample() for _ in range(count)]), observation_space=space
+    )
+    steps = rosmo_minari.read("tiny/test-v0")
+    assert (steps.observation.shape, steps.observation.dtype) == ((7, 84, 84, 4), np.uint8)
+    np.testing.assert_array_equal(steps.observation[2, ..., 2], steps.observation[1, ..., 3])
+    assert not steps.observation[4, ..., :3].any()  # a new episode: nothing was before
+
+
 @pytest.mark.parametrize("space", [Box(-1, 1, (), np.float32), Discrete(4, start=1)])
 def test_other_actions_are_refused(space):
     (episode,) = buffers([2], vectors)
     create([dataclasses.replace(episode, actions=[space.sample() for _ in range(2)])], action_space=space)
     with pytest.raises(ValueError, match=r"'tiny/test-v0' are .*: only Discrete\(n\) is supported"):
+        rosmo_minari.read("tiny/test-v0")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "error", "message"),
+    [
+        ("rewards", [0.0, 1e300], ValueError, "step 1 has a reward that does not fit into float32"),
+        ("actions", np.array([0.0, 1.9]), TypeError, "actions must be integers, got float64"),
+    ],
+)
+def test_values_that_would_change_are_named(field, value, error, message, monkeypatch):
+    create(buffers([3, 2], vectors))
+    iterate = minari.MinariDataset.iterate_episodes
+
+    def other(self, indices=None):
+        first, second = iterate(self, indices)
+        yield from (first, dataclasses.replace(second, **{field: np.asarray(value)}))
+
+    monkeypatch.setattr(minari.MinariDataset, "iterate_episodes", other)
+    with pytest.raises(error, match=rf"Minari data set 'tiny/test-v0': episode 1: {message}"):
         rosmo_minari.read("tiny/test-v0")
 
 

@@ -5,16 +5,22 @@ import functools
 import json
 import subprocess
 import sys
+import tracemalloc
+import zlib
 
 import jax
 import numpy as np
 import pytest
+import zstandard
 
 from rosmo import Learner, agents
 from rosmo.data import FrameStore, StoreSampler, window_sampler, write_store
-from rosmo.frames import stack_frames
+from rosmo.data.stacking import stack_frames
+from rosmo.data.store import reading
+from rosmo.data.store.base import INDEX, STEP
+from rosmo.data.store.description import checksum_of
 from rosmo.runs.datasets import load_or_collect
-from tests.test_learner import KEY, assert_close, quick_adamw
+from tests.learner.test_learner import KEY, assert_close, quick_adamw
 from tests.windows import random_steps, small_model
 
 SIZE, STACK, WINDOW, ACTIONS = (7, 5), 4, 6, 3
@@ -131,6 +137,141 @@ def damaged(directory, target, name, change):
     return target
 
 
+def described(data, **changes):
+    """A description with other values and the checksum that goes with them."""
+    info = json.loads(data) | changes
+    return json.dumps(info | {"checksum": checksum_of(info)}).encode()
+
+
+def with_table(directory, target, name, change):
+    """A store with another table, and the checksum that goes with it."""
+    copy = damaged(directory, target, name, lambda data: change(bytearray(data)))
+    crc = zlib.crc32((copy / name).read_bytes())
+    info = (copy / "store.json").read_bytes()
+    tables = json.loads(info)["tables"] | {name: crc}
+    (copy / "store.json").write_bytes(described(info, tables=tables))
+    return copy
+
+
+@pytest.mark.parametrize(("field", "value"), [("metadata", {"environment": "x"}), ("num_actions", 9)])
+def test_a_changed_description_is_noticed(directory, tmp_path, field, value):
+    change = lambda data: json.dumps(json.loads(data) | {field: value}).encode()  # noqa: E731
+    with pytest.raises(ValueError, match=r"a/store.json is not as it was written .*: restore it, or convert"):
+        FrameStore(damaged(directory, tmp_path / "a", "store.json", change))
+
+
+def test_a_store_of_the_version_before_opens(directory, tmp_path):
+    def older(data):
+        info = json.loads(data) | {"version": 2}
+        del info["checksum"]
+        return json.dumps(info).encode()
+
+    store = FrameStore(damaged(directory, tmp_path / "a", "store.json", older))
+    assert store.checksum == FrameStore(directory).checksum
+
+
+@pytest.mark.parametrize(
+    ("field", "step", "value", "message"),
+    [
+        ("is_first", 0, False, r"is_first in steps.bin and the episodes of episodes.bin differ \(step 0\)"),
+        ("is_first", 20, True, r"is_first in .* differ \(step 20\)"),
+        ("is_last", 20, True, r"is_last in .* differ \(step 20\)"),
+        ("is_last", sum(LENGTHS) - 1, False, r"is_last in .* differ \(step 105\)"),
+        ("reward", 20, np.nan, "step 20 has a reward that is not finite"),
+        ("action", 20, ACTIONS, "step 20 has an action outside 0…2"),
+    ],
+)
+def test_steps_that_cannot_be_trained_on_are_named(
+    directory, tmp_path, field, step, value, message, monkeypatch
+):
+    def change(data):
+        np.frombuffer(data, STEP)[field][step] = value
+        return bytes(data)
+
+    wrong = with_table(directory, tmp_path / "a", "steps.bin", change)
+    for block in (reading._BLOCK, 16):
+        monkeypatch.setattr(reading, "_BLOCK", block)
+        with pytest.raises(ValueError, match=rf"/a: {message}"):
+            FrameStore(wrong)
+
+
+@pytest.mark.parametrize(
+    "begins", [(0, 11, 9), (0, 9, 12), (1, 9, 11), (0, 9, 9), (0, 9, 10**9), (-1, 9, 11)]
+)
+def test_episodes_that_are_not_those_of_the_steps_are_refused(directory, tmp_path, begins):
+    def change(data):
+        np.frombuffer(data, INDEX)[:3] = begins
+        return bytes(data)
+
+    with pytest.raises(
+        ValueError, match=r"/a: is_first in steps.bin and the episodes of episodes.bin differ"
+    ):
+        FrameStore(with_table(directory, tmp_path / "a", "episodes.bin", change))
+
+
+@pytest.mark.parametrize(("place", "value"), [(0, 1), (1, -1), (2, 0), (-1, 2**40)])
+def test_offsets_that_divide_other_frames_are_refused(directory, tmp_path, place, value):
+    def change(data):
+        np.frombuffer(data, INDEX)[place] = value
+        return bytes(data)
+
+    with pytest.raises(ValueError, match=r"/a: offsets.bin does not divide frames.zst into chunks"):
+        FrameStore(with_table(directory, tmp_path / "a", "offsets.bin", change))
+
+
+@pytest.mark.parametrize(
+    ("frames", "more", "message"),
+    [
+        (3, b"", "it holds 105 bytes where 16 frames have 560"),
+        (17, b"", "it holds 595 bytes where 16 frames have 560"),
+        (2**20, b"", "it holds 36700160 bytes where 16 frames have 560"),
+        (16, b"more", "4 bytes of unused data"),
+        (None, b"", f"it holds {zstandard.CONTENTSIZE_UNKNOWN} bytes where"),
+    ],
+)
+def test_a_chunk_holds_its_frames_and_no_more(directory, tmp_path, frames, more, message):
+    """It says what it would take in memory, and that is looked at before it does."""
+    offsets = np.fromfile(directory / "offsets.bin", INDEX)
+    whole = (directory / "frames.zst").read_bytes()
+    pixels = bytes((frames or 2**20) * SIZE[0] * SIZE[1])
+    chunk = zstandard.ZstdCompressor(write_content_size=frames is not None).compress(pixels) + more
+    data = chunk + whole[offsets[1] :]
+    moved = np.append(0, offsets[1:] + len(chunk) - offsets[1])
+    copy = with_table(directory, tmp_path / "a", "offsets.bin", lambda _: moved.tobytes())
+    (copy / "frames.zst").write_bytes(data)
+    info = (copy / "store.json").read_bytes()
+    (copy / "store.json").write_bytes(described(info, bytes=len(data)))
+    store = FrameStore(copy)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=rf"chunk 0 of .*a/frames.zst is damaged \(.*{message}"):
+            store.read(np.arange(1), WINDOW)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_rewards_on_closing_steps_are_warned_of(directory, tmp_path):
+    def change(data):
+        np.frombuffer(data, STEP)["reward"][[8, 105]] = 1
+        return bytes(data)
+
+    lossy = with_table(directory, tmp_path / "a", "steps.bin", change)
+    with pytest.warns(
+        UserWarning, match=r"/a has a reward other than 0 on 2 of its 7 closing .* on step 8, "
+    ):
+        FrameStore(lossy)
+
+
+def test_a_link_where_a_writer_works_is_not_followed(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    (tmp_path / ".s.incomplete").symlink_to(tmp_path / "mine")
+    with pytest.raises(FileExistsError, match=r"/\.s\.incomplete is a symbolic link"):
+        write_store(tmp_path / "s", {"train": frame_episodes()}, stack=STACK, metadata={})
+    assert (tmp_path / "mine" / "thesis.tex").exists()
+
+
 def test_damage_is_named(directory, tmp_path):
     short = damaged(directory, tmp_path / "a", "frames.zst", lambda data: data[:-1])
     with pytest.raises(ValueError, match=r"a/frames.zst is missing, cut short or damaged: convert the data"):
@@ -151,9 +292,9 @@ def test_damage_is_named(directory, tmp_path):
             directory,
             tmp_path / version.decode(),
             "store.json",
-            lambda data, v=version: data.replace(b'"version": 2', b'"version": ' + v),
+            lambda data, v=version: data.replace(b'"version": 3', b'"version": ' + v),
         )
-        with pytest.raises(ValueError, match=r"has version \d, .* reads 2: convert the data again"):
+        with pytest.raises(ValueError, match=r"has version \d, .* reads 2 and 3: convert the data again"):
             FrameStore(other)
     with pytest.raises(ValueError, match=r"is no store of frames .* rosmo data convert"):
         FrameStore(tmp_path)
@@ -201,7 +342,7 @@ def test_a_description_that_is_damaged_or_incomplete_is_named(directory, tmp_pat
     ],
 )
 def test_a_value_that_no_store_has_is_named(directory, tmp_path, key, value):
-    change = lambda data: json.dumps(json.loads(data) | {key: value}).encode()  # noqa: E731
+    change = lambda data: described(data, **{key: value})  # noqa: E731
     with pytest.raises(ValueError, match=rf"store.json is damaged \({key}\): convert the data again"):
         FrameStore(damaged(directory, tmp_path / "a", "store.json", change))
 
@@ -222,6 +363,9 @@ def test_what_does_not_belong_is_refused(directory, tmp_path):
         write(episodes[0], dataclasses.replace(episodes[1], observation=np.zeros((2, 2, 2), np.uint8)))
     with pytest.raises(ValueError, match=r"episode 0: step 0 has a reward that is not finite"):
         write(dataclasses.replace(episodes[0], reward=np.full(9, np.nan, np.float32)))
+    masked = dataclasses.replace(episodes[0], invalid_actions=np.zeros((9, ACTIONS), bool))
+    with pytest.raises(ValueError, match="episode 0: a store of frames has no invalid_actions"):
+        write(masked)
     assert not (tmp_path / "s").exists()
     write(episodes[0])
     with pytest.raises(FileExistsError, match="--overwrite"):

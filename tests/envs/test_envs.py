@@ -170,7 +170,7 @@ def test_noise_that_is_no_probability_is_refused(noise):
 
 def test_continuous_actions_and_many_observations_are_refused():
     continuous = Echo(dm_env.specs.BoundedArray((2,), np.float32, -1, 1))
-    with pytest.raises(TypeError, match="Echo has actions of the kind BoundedArray, and only discrete"):
+    with pytest.raises(TypeError, match="Echo has continuous actions, and only discrete"):
         envs.ActionNoise(continuous, 0.1, 0)
     continuous.observation_spec = lambda: {"image": dm_env.specs.Array((2,), np.uint8)}
     with pytest.raises(TypeError, match="Echo has observations of the kind dict"):

@@ -74,10 +74,13 @@ MISSING = """\
 """
 
 
+SETTINGS = {"data_dir": "data", "wandb": None, "data": None, "mesh": "data=1"}
+
+
 def begin(root: Path, cell: experiments.Cell) -> RunFolder:
     training = configs.load(cell.configs, cell.bindings)
     folder = RunFolder(root / cell.folder)
-    folder.begin(gin.config_str(), {"seed": cell.seed, "imports": []})
+    folder.begin(gin.config_str(), SETTINGS | {"seed": cell.seed})
     for step in range(0, training.num_updates // 2 + 1, 1_000):
         folder.metrics.append({"step": step, "return": step / 1_000, "updates_per_second": 100.0 + step})
     return folder
@@ -326,7 +329,7 @@ def test_without_reference_scores_there_are_returns_alone(tmp_path, monkeypatch)
     for cell in experiment.cells():
         finish(begin(tmp_path / "runs", cell), 15_000, 1.0)
     text = write(gather(experiment, tmp_path / "runs"), tmp_path / "docs").read_text()
-    assert "nothing to aggregate" in text
+    assert "the library has no reference scores of catch" in text
     assert sorted(path.name for path in (tmp_path / "docs").glob("*.png")) == ["curves.png"]
 
 

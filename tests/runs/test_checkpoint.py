@@ -1,10 +1,12 @@
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
 
 from rosmo import Learner
 from rosmo.runs.checkpoint import Checkpoints
-from tests.test_learner import KEY, assert_close, make_agent, make_source
+from tests.learner.test_learner import KEY, assert_close, make_agent, make_source
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +45,37 @@ def test_what_was_cut_off_is_not_seen_and_what_is_damaged_is_named(trained, tmp_
     with pytest.raises(ValueError, match=r"/3 cannot be restored"):
         again.restore(learner.init(KEY))
     again.close()
+
+
+def test_a_checkpoint_by_another_name_is_refused(trained, tmp_path):
+    learner, state = trained
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(state)
+    checkpoints.close()
+    (tmp_path / "3").rename(tmp_path / "4")
+    again = Checkpoints(tmp_path)
+    with pytest.raises(ValueError, match=r"/4 holds the state after update 3: .* name 3 again"):
+        again.restore(learner.init(KEY))
+    again.close()
+
+
+def test_a_state_that_is_not_finite_is_refused_when_it_comes_back(trained, tmp_path):
+    """Earlier versions saved them, and a run that went on from one failed at its first row each time."""
+    learner, state = trained
+    spoiled = jax.tree.map(lambda x: x * np.float32("nan") if x.dtype == np.float32 else x, state.opt_state)
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(dataclasses.replace(state, opt_state=spoiled))
+    checkpoints.close()
+    again = Checkpoints(tmp_path)
+    with pytest.raises(ValueError, match=r"/3 holds a state that is not finite \(optimizer\): .* delete it"):
+        again.restore(learner.init(KEY))
+    again.close()
+
+
+def test_a_file_in_the_place_of_the_checkpoints_is_named(tmp_path):
+    (tmp_path / "checkpoints").touch()
+    with pytest.raises(NotADirectoryError, match="checkpoints is no directory of checkpoints: move it away"):
+        Checkpoints(tmp_path / "checkpoints")
 
 
 def test_an_empty_folder_has_nothing_to_restore(trained, tmp_path):

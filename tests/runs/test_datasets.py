@@ -27,6 +27,22 @@ def test_data_of_another_environment_is_refused_though_its_observations_fit(tmp_
         datasets.load_or_collect("catch", data=str(tmp_path / "d"), root=tmp_path)
 
 
+def test_a_changed_label_does_not_pass_data_of_another_environment(tmp_path):
+    """The episodes name their environment too, under checksums that the label beside them does not have."""
+    rlds.write(
+        tmp_path / "d",
+        record("catch", "random", episodes=1),
+        name="d",
+        metadata={"environment": "catch_of_mine"},
+    )
+    label = tmp_path / "d" / "metadata.json"
+    label.write_text(label.read_text().replace("catch_of_mine", "catch"))
+    with pytest.raises(
+        ValueError, match=r"metadata.json says .* 'catch', .* that it is 'catch_of_mine': one"
+    ):
+        datasets.load_or_collect("catch", data=str(tmp_path / "d"), root=tmp_path)
+
+
 def test_a_place_that_cannot_be_written_to_is_refused_before_the_work(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setattr(datasets, "collect", None)

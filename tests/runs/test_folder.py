@@ -4,7 +4,8 @@ import json
 import pytest
 
 from rosmo.report import learning_curve
-from rosmo.runs.folder import MetricsTable, RunFolder
+from rosmo.runs.folder import RunFolder
+from rosmo.runs.metrics import MetricsTable
 
 
 def test_rows_come_back_with_columns_that_were_added_later(tmp_path):
@@ -43,10 +44,11 @@ def test_a_folder_is_a_run_once_everything_is_written(tmp_path):
     assert not folder.exists()
     with pytest.raises(FileNotFoundError, match="is no run"):
         folder.read_settings()
-    folder.begin("a = 1", {"seed": 3})
+    settings = {"data_dir": "data", "wandb": None, "data": None, "mesh": "data=1", "seed": 3}
+    folder.begin("a = 1", settings)
     assert folder.exists()
-    assert folder.config.read_text() == "a = 1"
-    assert folder.read_settings() == {"seed": 3}
+    assert folder.read_config() == "a = 1"
+    assert folder.read_settings() == settings | {"imports": []}
     versions = json.loads((folder.path / "versions.json").read_text())
     assert versions["jax"].count(".") == 2
     for package in ("ale-py", "minatar", "zstandard", "tensorflow-datasets"):
@@ -70,6 +72,25 @@ def test_a_damaged_result_is_named(text, tmp_path):
     [
         ("settings.json", b"{"),
         ("settings.json", b"3"),
+        ("settings.json", b""),
+        ("settings.json", b'{"imports": [], "data_dir": "x", "wandb": null, "seed": 1}'),
+        ("settings.json", b'{"imports": [], "data_dir": "x", "wandb": null, "data": null, "seed": "1"}'),
+        ("settings.json", b'{"imports": [], "data_dir": "x", "wandb": null, "data": null, "seed": true}'),
+        ("settings.json", b'{"imports": [], "data_dir": "x", "wandb": null, "data": null, "seed": -1}'),
+        ("settings.json", b'{"imports": [], "data_dir": "x", "wandb": null, "data": null, "seeds": 0}'),
+        (
+            "settings.json",
+            b'{"imports": [], "data_dir": "x", "wandb": null, "data": null, "seed": 2147483648}',
+        ),
+        (
+            "settings.json",
+            b'{"imports": [], "data_dir": "x", "wandb": null, "data": null, "seed": 1, "mesh": "data=x"}',
+        ),
+        ("settings.json", b'{"imports": [3], "data_dir": "x", "wandb": null, "data": null, "seed": 1}'),
+        ("metrics.csv", b"loss\n1\n"),
+        ("metrics.csv", b"\x89PNG\r\n\x1a\n"),
+        ("config.gin", b"\xff\xfe"),
+        ("config.gin", b"\n"),
         ("metrics.csv", b"step,loss\n1,6x0\n"),
         ("metrics.csv", b"step\n\xff\n"),
         ("metrics.csv", b"step\n1,2\n"),
@@ -79,8 +100,9 @@ def test_a_damaged_result_is_named(text, tmp_path):
 def test_a_damaged_file_of_a_run_is_named(file, contents, tmp_path):
     (tmp_path / file).write_bytes(contents)
     folder = RunFolder(tmp_path)
+    read = {"settings.json": folder.read_settings, "config.gin": folder.read_config}
     with pytest.raises(ValueError, match=f"{file} is damaged .*: move the run's folder away"):
-        folder.read_settings() if file == "settings.json" else folder.updates_taken()
+        read.get(file, folder.updates_taken)()
 
 
 def test_one_process_at_a_time_trains_in_a_folder(tmp_path):
@@ -110,3 +132,22 @@ def test_a_curve_is_drawn_of_one_seed_and_of_several(tmp_path, seeds):
 def test_nothing_is_drawn_of_nothing(tmp_path):
     learning_curve([[]], tmp_path / "curve.png", title="empty")
     assert not (tmp_path / "curve.png").exists()
+
+
+def test_the_rows_that_a_table_has_lost_are_known(tmp_path):
+    table = MetricsTable(tmp_path / "metrics.csv")
+    for step in (0, 5, 15):
+        table.append({"step": step, "loss": 1.0})
+    assert table.missing(20, 5) == [10, 20]
+    assert table.missing(5, 5) == table.missing(-1, 5) == []
+    assert table.missing(17, 5) == [10, 17]
+
+
+def test_a_link_where_a_file_is_written_is_not_followed(tmp_path):
+    (tmp_path / "outside").write_text("keep me")
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    (folder.path / "config.gin.tmp").symlink_to(tmp_path / "outside")
+    folder.begin("a = 1", {"data_dir": "d", "wandb": None, "data": None, "seed": 0})
+    assert (tmp_path / "outside").read_text() == "keep me"
+    assert folder.read_config() == "a = 1"

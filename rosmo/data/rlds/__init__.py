@@ -5,7 +5,7 @@ and the metadata of the run. `tfds.builder_from_directory(directory)` opens it w
 installed: `.as_data_source()` reads "array_record" and `.as_dataset()`, which needs TensorFlow, "tfrecord".
 """
 
-from rosmo.data.rlds.atomic import refuse_existing
+from rosmo.data.files import refuse_existing
 from rosmo.data.rlds.episodes import choose_episodes, discounts
 from rosmo.data.rlds.features import FileFormat
 from rosmo.data.rlds.reading import (

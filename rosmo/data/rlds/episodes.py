@@ -1,22 +1,12 @@
 """Episodes as columns of steps: their types, what makes one whole, and which of them to keep."""
 
+import contextlib
 from collections.abc import Iterator
 
 import numpy as np
 
+from rosmo.data.check import DTYPES, Columns, refuse_bad_shapes, typed
 from rosmo.types import Trajectory
-
-Columns = dict[str, np.ndarray]  # the fields of a Trajectory, by name
-
-DTYPES = {  # of every field but the observation, which keeps its own
-    "action": np.int32,
-    "reward": np.float32,
-    "discount": np.float32,
-    "is_first": np.bool_,
-    "is_last": np.bool_,
-    "is_terminal": np.bool_,
-    "invalid_actions": np.bool_,
-}
 
 
 def choose_episodes(count: int, fraction: float, seed: int) -> np.ndarray:
@@ -33,26 +23,22 @@ def discounts(is_terminal: np.ndarray) -> np.ndarray:
 
 
 def to_columns(index: int, episode: Trajectory) -> Columns:
-    """Gives every field the type it is stored with, and refuses one that has none."""
-    fields = {field: np.asarray(value) for field, value in vars(episode).items() if value is not None}
-    observation, action = fields["observation"].dtype, fields["action"].dtype
-    if not np.issubdtype(action, np.integer):
-        raise TypeError(f"episode {index}: actions must be integers, got {action}")
+    """Gives every field the type it is stored with, and refuses what is not one whole episode."""
+    observation = np.asarray(episode.observation).dtype
     if observation.kind not in "biuf" or observation.itemsize > 8 or observation == np.uint64:
         raise TypeError(
             f"episode {index}: observations of {observation} cannot be stored; convert them to a float, "
             "integer or boolean type of at most 64 bits (not uint64)"
         )
-    dtypes = {"observation": observation.newbyteorder("="), **DTYPES}
-    return {field: column.astype(dtypes[field], copy=False) for field, column in fields.items()}
-
-
-def checked(index: int, columns: Columns) -> Columns:
-    """Refuses what is not one whole episode."""
+    with named(f"episode {index}"):
+        columns = typed(vars(episode))
     lengths = {field: len(column) if column.ndim else None for field, column in columns.items()}
     count = lengths["action"]
     if not count or columns["action"].ndim != 1 or set(lengths.values()) != {count}:
         raise ValueError(f"episode {index}: every field must have the same steps [L+1], got {lengths}")
+    masks = columns.get("invalid_actions")
+    with named(f"episode {index}"):
+        refuse_bad_shapes(columns, 0 if masks is None else masks.shape[-1])
     step = np.arange(count)
     for field, right in (("is_first", step == 0), ("is_last", step == count - 1)):
         if (columns[field] != right).any():
@@ -61,6 +47,16 @@ def checked(index: int, columns: Columns) -> Columns:
     if columns["is_terminal"][:-1].any():
         raise ValueError(f"episode {index}: is_terminal can be set on its last step only")
     return columns
+
+
+@contextlib.contextmanager
+def named(episode: str) -> Iterator[None]:
+    """Says of what is wrong which episode it is in."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{episode}: {error}") from error
 
 
 def alike(first: Columns, rest: Iterator[Columns]) -> Iterator[Columns]:
@@ -77,13 +73,34 @@ def alike(first: Columns, rest: Iterator[Columns]) -> Iterator[Columns]:
         yield columns
 
 
-def completed(columns: Columns) -> Columns:
-    """Adds what an episode leaves out, and closes it on its last step."""
-    count = len(columns["action"])
-    last = np.arange(count) == count - 1
-    columns["is_last"] = columns.get("is_last", last) | last
-    if "is_first" not in columns:
-        columns["is_first"] = np.append(True, columns["is_last"][:-1])[:count]
+def _as_flag(field: str, column: np.ndarray) -> np.ndarray:
+    """Returns a column of flags as such if it is one and nothing is lost."""
+    flags = DTYPES.get(field) is np.bool_ and column.dtype != bool
+    return column == 1 if flags and np.isin(column, (0, 1)).all() else column
+
+
+def from_record(fields: Columns) -> Columns:
+    """Makes an episode of what another's record holds of it.
+
+    Flags may be the numbers 0 and 1. What the record leaves out is added, and its last step closes it; an end
+    or a beginning in its middle is refused.
+    """
+    columns = typed({field: _as_flag(field, column) for field, column in fields.items()})
+    step = np.arange(len(columns["action"]))
+    first, last = step == 0, step == len(step) - 1
+    ends = np.flatnonzero(columns.get("is_last", last) & ~last)
+    if ends.size:
+        raise ValueError(
+            f"step {ends[0]} is_last, and more steps follow: a record is one episode, so make two of it, or "
+            "take is_last from that step"
+        )
+    begins = np.flatnonzero(columns.get("is_first", first) != first)
+    if begins.size:
+        raise ValueError(
+            f"is_first is wrong on step {begins[0]}: a record is one episode, so set it on its first step "
+            "(0) and no other, or leave the field out"
+        )
+    columns |= {"is_first": first, "is_last": last}
     if "discount" not in columns:
         columns["discount"] = discounts(columns["is_terminal"])
     return columns

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rosmo.data.rlds.episodes import DTYPES, Columns
+from rosmo.data.check import DTYPES, NO_CONTINUOUS, Columns
 
 FileFormat = Literal["array_record", "tfrecord"]
 
@@ -116,8 +116,10 @@ def _refuse_bad_feature(field: str, feature: Any, info: Any) -> None:
         raise ValueError(f"{field} in {info.data_dir} is {kind}, and must be an array of numbers")
     kind = f"{np.dtype(feature.np_dtype).name} of shape {list(feature.shape)}"
     if field == "action" and (feature.shape != () or not np.issubdtype(feature.np_dtype, np.integer)):
+        hint = f"; {NO_CONTINUOUS}" if np.dtype(feature.np_dtype).kind == "f" else ""
         raise ValueError(
-            f"actions in {info.data_dir} are {kind}: only discrete actions, one integer a step, are supported"
+            f"actions in {info.data_dir} are {kind}: only discrete actions, one integer a step, are "
+            f"supported{hint}"
         )
     if field not in ("observation", "invalid_actions") and feature.shape != ():
         raise ValueError(f"{field} in {info.data_dir} is {kind}, and must be one number a step")

@@ -1,14 +1,17 @@
 """Reads the episodes of a TFDS data set in the RLDS format, ours or not."""
 
+import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rosmo.data.rlds.atomic import siblings, vacant
-from rosmo.data.rlds.episodes import DTYPES, Columns, choose_episodes, completed
+from rosmo.data.check import Columns
+from rosmo.data.files import siblings, vacant
+from rosmo.data.rlds.description import read_object, refuse_bad_description
+from rosmo.data.rlds.episodes import choose_episodes, from_record, named
 from rosmo.data.rlds.features import import_tfds, step_features
 from rosmo.data.rlds.tfrecord import records
 from rosmo.types import Trajectory
@@ -52,9 +55,6 @@ def numbered_episodes(
     """Reads what `read_episodes` would, each with its number in the split."""
     about = info(directory)
     shards = _shards(about, split)
-    for shard in shards:
-        if not os.path.exists(shard.filename):
-            raise FileNotFoundError(f"the shard {shard.filename} is missing: restore it")
     fields = step_features(about)
     keep = set(choose_episodes(sum(shard.take for shard in shards), fraction, seed).tolist())
 
@@ -63,7 +63,7 @@ def numbered_episodes(
         for shard in shards:
             wanted = [shard.skip + i for i in range(shard.take) if before + i in keep]
             for position, episode in _read_episodes(shard, wanted, about, fields):
-                yield before + position - shard.skip, Trajectory(**completed(episode))
+                yield before + position - shard.skip, Trajectory(**episode)
             before += shard.take
 
     return episodes()
@@ -75,13 +75,44 @@ def observation_shape(directory: str | Path) -> tuple[int, ...]:
 
 
 def read_metadata(directory: str | Path) -> dict[str, Any]:
-    """Reads the metadata that a data set was written with; another's data set may have none."""
-    return dict((info(directory).metadata or {}).items())
+    """Reads the metadata that a data set was written with; another's data set may have none.
+
+    No checksum is over `metadata.json`. One is over the first episode: where that carries the environment's
+    name too, as those do that `write` has written, the two must agree.
+    """
+    about = info(directory)
+    path = Path(about.data_dir) / "metadata.json"
+    metadata = read_object(path)
+    if "environment" in metadata:
+        shard, carried = _carried_environment(about)
+        if carried not in (None, metadata["environment"]):
+            raise ValueError(
+                f"{path} says that the environment is {metadata['environment']!r}, and the first episode, in "
+                f"{shard}, that it is {carried!r}: one of them was changed, so restore it, or write the data "
+                "again"
+            )
+    return metadata
+
+
+def _carried_environment(about: Any) -> tuple[str, str | None]:
+    """Returns the file of the first episode, and the environment's name that the episode carries, if any."""
+    text = import_tfds().features.Text
+    split = next((split for split in about.splits if about.splits[split].num_examples), None)
+    if split is None or not isinstance(dict(about.features.items()).get("environment"), text):
+        return "", None
+    shard = _shards(about, split)[0]
+    with contextlib.closing(_payloads(shard, [shard.skip], about.file_format.value)) as payloads:
+        _, payload = next(payloads)
+    try:
+        return shard.filename, _decoded(payload, about)["environment"].decode()
+    except Exception as error:
+        raise ValueError(f"episode {shard.skip} of {shard.filename} cannot be decoded: {error}") from error
 
 
 def info(directory: str | Path) -> Any:
     """Returns what TFDS knows of a data set, with one sentence for whatever is wrong with it."""
     version = _version_directory(Path(directory).expanduser())
+    refuse_bad_description(version)
     tfds = import_tfds()
     try:
         return tfds.builder_from_directory(str(version)).info
@@ -120,11 +151,16 @@ def _shards(info: Any, split: str) -> list[Any]:
     try:
         shards = info.splits[split].file_instructions
     except (KeyError, ValueError) as error:
+        if split in info.splits:
+            raise ValueError(f"the files of {split!r} in {info.data_dir} have no names: {error}") from error
         names = ", ".join(info.splits) or "none"
         raise ValueError(f"there is no split {split!r} in {info.data_dir}; there are: {names}") from error
     shards = [shard for shard in shards if shard.take > 0]
     if not shards:
         raise ValueError(f"split {split!r} of {info.data_dir} has no episodes")
+    for shard in shards:
+        if not os.path.exists(shard.filename):
+            raise FileNotFoundError(f"the shard {shard.filename} is missing: restore it")
     return shards
 
 
@@ -132,30 +168,36 @@ def _read_episodes(
     shard: Any, wanted: list[int], info: Any, fields: dict[str, Any]
 ) -> Iterator[tuple[int, Columns]]:
     """Yields the wanted episodes of one file with their positions, by field; an error names the file."""
-    skip_decoding = {
-        "steps": import_tfds().decode.SkipDecoding()
-    }  # whole columns; one step at a time is slow
     for position, payload in _payloads(shard, wanted, info.file_format.value):
         try:
-            steps = info.features.deserialize_example_np(payload, decoders=skip_decoding)["steps"]
+            steps = _decoded(payload, info)["steps"]
             while isinstance(steps["observation"], Mapping):
                 (steps["observation"],) = steps["observation"].values()
-            columns = {field: _decode(field, feature, steps[field]) for field, feature in fields.items()}
+            columns = {field: _decode(feature, steps[field]) for field, feature in fields.items()}
         except ImportError:
             raise
         except Exception as error:
             raise ValueError(f"episode {position} of {shard.filename} cannot be decoded: {error}") from error
         if len(columns["action"]):
-            yield position, columns
+            with named(f"episode {position} of {shard.filename}"):
+                episode = from_record(columns)
+            yield position, episode
 
 
-def _decode(field: str, feature: Any, raw: Any) -> np.ndarray:
+def _decoded(payload: bytes, info: Any) -> dict[str, Any]:
+    """Returns a record, with its steps as whole columns that are not decoded: one at a time is slow."""
+    return info.features.deserialize_example_np(
+        payload, decoders={"steps": import_tfds().decode.SkipDecoding()}
+    )
+
+
+def _decode(feature: Any, raw: Any) -> np.ndarray:
     if feature.get_serialized_info().np_dtype != feature.np_dtype:
         raw = [feature.decode_example_np(step) for step in raw]
-    return np.asarray(raw, DTYPES.get(field, feature.np_dtype))
+    return np.asarray(raw, feature.np_dtype)
 
 
-def _payloads(shard: Any, wanted: list[int], file_format: str) -> Iterator[tuple[int, bytes]]:
+def _payloads(shard: Any, wanted: list[int], file_format: str) -> Generator[tuple[int, bytes]]:
     """Yields the wanted records of one file with their positions, once it is seen to be whole."""
     if not wanted:
         return

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rosmo.data.rlds.atomic import disk_errors, replacing
-from rosmo.data.rlds.episodes import alike, checked, to_columns
+from rosmo.data.files import disk_errors, replacing
+from rosmo.data.rlds.episodes import alike, to_columns
 from rosmo.data.rlds.features import (
     FileFormat,
     episode_features,
@@ -45,7 +45,7 @@ def write(
     import_tfds()
     directory = Path(directory).expanduser().resolve()
     with replacing(directory, overwrite) as temporary:
-        columns = (checked(i, to_columns(i, episode)) for i, episode in enumerate(episodes))
+        columns = (to_columns(i, episode) for i, episode in enumerate(episodes))
         first = next(columns, None)
         if first is None:
             raise ValueError(f"there is no episode to write to {directory}")

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 INFO, FRAMES = "store.json", "frames.zst"
-VERSION = 2
+VERSION = 3
+READABLE = (2, VERSION)  # the second's description has no checksum of itself
 TABLES = ("steps.bin", "episodes.bin", "offsets.bin")
 CHUNK = 16  # frames: about what a window of 5 imagined steps reads
 STEP = np.dtype(

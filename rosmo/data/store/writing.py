@@ -9,8 +9,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from rosmo.data.rlds.atomic import disk_errors, replacing
-from rosmo.data.rlds.episodes import checked, to_columns
+from rosmo.data.check import refuse_bad_values
+from rosmo.data.files import disk_errors, replacing
+from rosmo.data.rlds.episodes import named, to_columns
 from rosmo.data.store.base import (
     ANY_ACTION,
     CHUNK,
@@ -22,7 +23,7 @@ from rosmo.data.store.base import (
     VERSION,
     import_zstandard,
 )
-from rosmo.data.windows import checked_steps
+from rosmo.data.store.description import checksum_of
 from rosmo.types import Trajectory
 
 _LEVEL = 3  # of the compression
@@ -88,11 +89,11 @@ class _Writer:
         if len(episode.action) < 2:
             return
         index = len(self.first)
-        columns = checked(index, to_columns(index, episode))
-        try:
-            checked_steps(episode, window=1, num_actions=ANY_ACTION)
-        except ValueError as error:
-            raise ValueError(f"episode {index}: {error}") from error
+        columns = to_columns(index, episode)
+        with named(f"episode {index}"):
+            if "invalid_actions" in columns:
+                raise ValueError("a store of frames has no invalid_actions: leave them out")
+            refuse_bad_values(columns, ANY_ACTION)
         frames = columns["observation"]
         self._refuse_unlike(index, frames)
         records = np.empty(len(frames), STEP)
@@ -119,6 +120,7 @@ class _Writer:
         numbers = {"steps": self._steps, "episodes": len(self.first), "num_actions": self._num_actions}
         shape = {"frame": list(self._shape or ()), "bytes": self._offsets[-1], "crc32": f"{self._crc:08x}"}
         info = {"version": VERSION, "chunk": CHUNK, **numbers, **shape, "tables": tables, **about}
+        info["checksum"] = checksum_of(info)
         (self._directory / INFO).write_text(json.dumps(info, indent=2))
 
     def _refuse_unlike(self, index: int, frames: np.ndarray) -> None:

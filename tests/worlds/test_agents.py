@@ -1,0 +1,263 @@
+"""MOReL, MOPO and COMBO in worlds that are known exactly, and what training leaves of those."""
+
+import dataclasses
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import AxisType
+
+from rosmo import Learner, agents, latent_model
+from rosmo.agents import CQL, Remembers
+from rosmo.data import window_sampler
+from rosmo.types import Trajectory
+from rosmo.worlds import COMBO, Frozen, disagreement
+from rosmo.worlds.acting import EpisodeMemory, StandsOnWorld
+from tests.windows import ON_WORLD
+from tests.worlds.tables import TabularWorld, corridor, play
+
+KEY = jax.random.key(0)
+STATES = 7
+CORRIDOR = corridor(STATES)
+HEAD = functools.partial(latent_model, representation=(16, 8), dynamics=(16,), prediction=(8,), discount=0.9)
+SIZES = {"combo": {"head": HEAD, "context": 2, "positions": 3, "horizon": 4}}
+SMALL_PPO = {"hidden": (32,), "context": 3, "horizon": 8}
+
+
+def make(name: str, world=CORRIDOR, **settings):
+    return agents.get(name)(lambda key: world, **SIZES.get(name, SMALL_PPO), **settings)
+
+
+@functools.cache
+def recorded(policy=None) -> Trajectory:
+    starts = lambda rng: rng.integers(1, STATES - 1)  # noqa: E731
+    return play(CORRIDOR, np.random.default_rng(0), episodes=150, start=starts, policy=policy)
+
+
+def source_of(agent, steps=None):
+    steps = recorded() if steps is None else steps
+    return window_sampler(steps, window=agent.window, num_actions=2)
+
+
+def windows_of(agent, count=64, steps=None):
+    return jax.vmap(source_of(agent, steps).sample)(jax.random.split(KEY, count))
+
+
+def trained(agent, updates=400, steps=None, renew=16):
+    learner = Learner(agent, optax.adam(3e-3), batch_size=32, target_update_interval=renew)
+    return learner.update_many(learner.init(KEY), source_of(agent, steps), updates)[0].params
+
+
+def right(params) -> np.ndarray:
+    """How likely the policy goes right from each state that is not an end."""
+    return np.asarray(jax.nn.softmax(params.head(jnp.eye(STATES))[0])[1:-1, 1])
+
+
+def test_ppo_finds_the_optimal_policy_of_a_table():
+    """1 at the right end, 0.2 at the left one: right is better from every state, for γ = 0.99."""
+    params = trained(make("mopo", penalty=0.0))
+    assert (right(params) > 0.9).all()
+    # Its values are those of the optimal policy: γ to the number of steps before the last.
+    values = np.asarray(params.head(jnp.eye(STATES))[1])[1:-1]
+    np.testing.assert_allclose(values, 0.99 ** np.arange(4, -1, -1), atol=0.1)
+
+
+def learned_tables(steps: Trajectory, members: int = 3) -> TabularWorld:
+    """Tables as data makes them: exact where it has been, and anything elsewhere, of each member another."""
+    rng, real = np.random.default_rng(1), ~steps.is_last
+    state = steps.observation.argmax(axis=-1)
+    seen = np.zeros((STATES, 2), bool)
+    seen[state[real], steps.action[real]] = True
+    guesses = rng.dirichlet(np.ones(STATES), (STATES, 2, members))
+    exact = np.eye(STATES)[np.asarray(CORRIDOR.next_state)][:, :, None].repeat(members, axis=2)
+    doubt = disagreement(jnp.asarray(np.where(seen[..., None, None], exact, guesses), jnp.float32))
+    return dataclasses.replace(CORRIDOR, doubt=doubt)
+
+
+def never_right_of_the_middle(rng, state):
+    return rng.integers(2) if state < 3 else 0
+
+
+def test_morel_stays_out_of_a_region_that_the_data_lacks_and_plain_ppo_does_not():
+    steps = recorded(never_right_of_the_middle)
+    world = learned_tables(steps)
+    assert (np.asarray(world.doubt)[3:-1, 1] > 0.1).all()
+    bold = trained(make("mopo", world, penalty=0.0), steps=steps)
+    assert (right(bold) > 0.9).all()
+    agent = make("morel", world)
+    careful = agent.in_world(world, [windows_of(agent, steps=steps)])
+    assert float(careful.pessimism(careful.doubts).threshold) == 0
+    # From the middle and beyond it does not enter the unknown: the sure 0.2 is at the left.
+    assert (right(trained(careful, updates=800, steps=steps))[2:] < 0.4).all()
+    soft = make("mopo", world, penalty=5.0)
+    soft = soft.in_world(world, [windows_of(soft, steps=steps)])
+    assert (right(trained(soft, updates=800, steps=steps))[2:] < 0.4).all()
+
+
+@pytest.mark.parametrize("name", ON_WORLD)
+def test_training_leaves_the_world_as_it_was(name):
+    agent = make(name).in_world(CORRIDOR, [windows_of(make(name))])
+    assert isinstance(agent, StandsOnWorld)
+    assert isinstance(agent, Remembers)
+    learner = Learner(agent, optax.adamw(0.1, weight_decay=0.5), batch_size=8, target_update_interval=2)
+    state = learner.init(KEY)
+    before = jax.device_get(state.params)
+    after = jax.device_get(learner.update_many(state, source_of(agent), 3)[0])
+    for params in (after.params, after.target_params):
+        kept, was = params.world.thaw(), before.world.thaw()
+        assert jax.tree.structure(kept) == jax.tree.structure(was)
+        for a, b in zip(jax.tree.leaves(kept), jax.tree.leaves(was), strict=True):
+            np.testing.assert_array_equal(a, b)
+    moved = [
+        np.abs(a - b).max()
+        for a, b in zip(*map(jax.tree.leaves, (after.params.head, before.head)), strict=True)
+    ]
+    assert max(moved) > 0.01
+
+
+def test_frozen_arrays_come_back_to_the_bit():
+    tree = {
+        "a": jnp.array([1.5, -0.0, jnp.nan, jnp.inf, 1e-40]),
+        "b": jnp.arange(3),
+        "c": jnp.ones(2, jnp.bfloat16),
+        "d": jnp.array([True]),
+    }
+    frozen = Frozen(tree)
+    assert not any(eqx.is_inexact_array(x) for x in jax.tree.leaves(frozen))
+    for a, b in zip(jax.tree.leaves(jax.jit(Frozen.thaw)(frozen)), jax.tree.leaves(tree), strict=True):
+        assert a.dtype == b.dtype
+        assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
+
+
+def test_one_device_and_two_train_combo_alike():
+    agent = make("combo")
+    found = []
+    for count in (1, 2):
+        devices = jax.devices()[:count]
+        mesh = jax.make_mesh((count,), ("data",), devices=devices, axis_types=(AxisType.Auto,))
+        learner = Learner(agent, optax.sgd(0.1), batch_size=8, target_update_interval=2, mesh=mesh)
+        found.append(
+            jax.device_get(learner.update_many(learner.init(KEY), source_of(agent), 1)[0].params.head)
+        )
+    for a, b in zip(*map(jax.tree.leaves, found), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def combo(**settings):
+    agent = make("combo", **settings)
+    params = agent.init(KEY)
+    head = jax.tree.map(
+        lambda x: x + 0.3 * jax.random.normal(KEY, x.shape) if eqx.is_inexact_array(x) else x, params.head
+    )
+    return agent, dataclasses.replace(params, head=head)
+
+
+def test_combo_with_nothing_imagined_is_the_librarys_cql():
+    agent, params = combo(penalty="cql", ratio=1.0, alpha=0.7)
+    batch, keys = windows_of(agent, 16), jax.random.split(KEY, 16)
+    real, _ = eqx.filter_jit(agent.mix)(params, params, batch, keys)
+    cql = CQL(HEAD, alpha=0.7, positions=3)
+    expected, _ = eqx.filter_jit(cql.loss)(params.head, params.head, real, keys)
+    loss, _ = eqx.filter_jit(agent.loss)(params, params, batch, keys)
+    np.testing.assert_allclose(loss, expected, rtol=1e-5)
+
+
+def test_the_two_penalties_by_hand():
+    found = {}
+    for penalty in ("combo", "cql"):
+        agent, params = combo(penalty=penalty, ratio=0.25, alpha=2.0)
+        batch, keys = windows_of(agent, 16), jax.random.split(KEY, 16)
+        found[penalty] = eqx.filter_jit(agent.loss)(params, params, batch, keys)[1]
+    real, dreamt = eqx.filter_jit(agent.mix)(params, params, batch, keys)
+    seen = CQL(HEAD, positions=3).terms(params.head, params.head, real)
+    imagined = CQL(HEAD, positions=4).terms(params.head, params.head, dreamt)
+
+    def per_window(x, mask):
+        x, mask = np.asarray(x, np.float64), np.asarray(mask)
+        return np.mean([row[m].mean() if m.any() else 0 for row, m in zip(x, mask, strict=True)])
+
+    down, up = per_window(imagined.soft_maximum, imagined.mask), per_window(seen.q_taken, seen.mask)
+    np.testing.assert_allclose(found["combo"]["loss/conservative"], 2 * (down - up), rtol=1e-4)
+    excess = [np.where(t.mask, t.soft_maximum - t.q_taken, 0).mean() for t in (seen, imagined)]
+    by_hand = 2 * (0.25 * excess[0] + 0.75 * excess[1])
+    np.testing.assert_allclose(found["cql"]["loss/conservative"], by_hand, rtol=1e-4)
+    np.testing.assert_allclose(found["cql"]["loss/value"], found["combo"]["loss/value"], rtol=1e-6)
+
+
+def test_the_mix_is_of_features_with_the_rewards_that_followed():
+    agent, params = combo(exploration=0.0)
+    batch, keys = windows_of(agent, 64), jax.random.split(KEY, 64)
+    for steps in eqx.filter_jit(agent.mix)(params, params, batch, keys):
+        acted = ~np.asarray(steps.is_last)
+        acted &= np.cumsum(np.asarray(steps.is_last), axis=1) == 0
+        state, action = np.asarray(steps.observation).argmax(axis=-1)[acted], np.asarray(steps.action)[acted]
+        assert acted[:, 0].all()
+        np.testing.assert_allclose(np.asarray(steps.reward)[acted], CORRIDOR.reward[state, action])
+        np.testing.assert_allclose(np.asarray(steps.discount)[acted], CORRIDOR.discount[state, action])
+    best = np.asarray(CQL(HEAD).act(params.head, KEY, jnp.eye(STATES)))
+    np.testing.assert_array_equal(action, best[state])  # of the rollouts, which come last
+
+
+def test_every_rollout_is_of_one_member():
+    members = []
+
+    class Recording(TabularWorld):
+        def imagine(self, state, action, keys, member=None):
+            jax.debug.callback(lambda x: members.append(np.asarray(x)), member, ordered=True)
+            return super().imagine(state, action, keys, member)
+
+    world = Recording(*(getattr(CORRIDOR, f.name) for f in dataclasses.fields(CORRIDOR)))
+    agent = make("combo", world)
+    params = agent.init(KEY)
+    eqx.filter_jit(agent.mix)(params, params, windows_of(agent, 32), jax.random.split(KEY, 32))
+    jax.effects_barrier()
+    assert len(members) == agent.horizon
+    assert all((later == members[0]).all() for later in members)
+    assert set(members[0]) == {0, 1}
+
+
+@pytest.mark.parametrize("name", ON_WORLD)
+def test_an_episode_is_remembered_by_the_action_that_was_chosen(name):
+    seen = []
+
+    class Recording(TabularWorld):
+        def observe(self, state, action, embedding, first, keys):
+            seen.append((np.asarray(state), np.asarray(action), np.asarray(first)))
+            return super().observe(state, action, embedding, first, keys)
+
+    agent = make(name, Recording(*(getattr(CORRIDOR, f.name) for f in dataclasses.fields(CORRIDOR))))
+    params = agent.init(KEY)
+    memory = agent.initial_memory(params, 2)
+    shown = jnp.eye(STATES)[jnp.array([2, 5])]
+    first, memory = agent.act(params, KEY, shown, memory)
+    agent.act(params, KEY, shown, memory, greedy=True)
+    np.testing.assert_array_equal(seen[0][2], [True, True])
+    np.testing.assert_array_equal(seen[1][2], [False, False])
+    np.testing.assert_array_equal(seen[1][0], [2, 5])
+    np.testing.assert_array_equal(seen[1][1], first)
+    assert isinstance(memory, EpisodeMemory)
+
+
+def test_settings_that_cannot_be_meant_are_refused():
+    for name, wrong, message in (
+        ("morel", {"quantile": None}, "give one of the two"),
+        ("morel", {"horizon": 0}, "horizon"),
+        ("mopo", {"penalty": -1.0}, "penalty"),
+        ("combo", {"ratio": 1.5}, "ratio"),
+        ("combo", {"horizon": 1, "td_steps": 2}, "horizon"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            agents.get(name)(lambda key: CORRIDOR, **wrong)
+
+
+@pytest.mark.parametrize(("penalty", "alpha"), [("cql", 0.1), ("combo", None)])
+def test_combo_learns_the_corridor(penalty, alpha):
+    agent = COMBO(lambda key: CORRIDOR, head=HEAD, context=2, penalty=penalty, alpha=alpha)
+    params = trained(agent, updates=800, renew=25)
+    memory = agent.initial_memory(params, STATES - 2)
+    action, _ = agent.act(params, KEY, jnp.eye(STATES)[1:-1], memory)
+    assert (action == 1).all()
