@@ -1,7 +1,5 @@
 """`python -m rosmo`: the command line."""
 
-import sys
+from rosmo.cli import program
 
-from rosmo.cli import main
-
-sys.exit(main())
+program()

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from rosmo.commands.parser import Mistake, parse
 
@@ -44,6 +44,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"rosmo: {message}", file=sys.stderr)
         return 1
     return 0
+
+
+def program() -> NoReturn:
+    """Runs the command of this process, which ends at once if it fails: what it said then is the last word.
+
+    Threads of others may still wait for what never comes, such as a folder that is gone, or complain of it.
+    """
+    code = main()
+    if code:
+        with contextlib.suppress(OSError, ValueError):  # of a reader that is gone
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+    sys.exit()
 
 
 @contextlib.contextmanager
@@ -89,4 +103,4 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

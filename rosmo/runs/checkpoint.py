@@ -1,5 +1,6 @@
 """Training states on disk, through Orbax."""
 
+import contextlib
 from pathlib import Path
 from typing import cast
 
@@ -77,6 +78,12 @@ class Checkpoints:
         return eqx.combine(restored, static)
 
     def close(self) -> None:
-        """Waits until everything is on disk."""
-        self._manager.wait_until_finished()
-        self._manager.close()
+        """Waits until everything is on disk, and for every thread, even where a save has failed.
+
+        One that is left would meet the end of the process, and have the last word of what is said of it.
+        """
+        try:
+            self._manager.wait_until_finished()
+        finally:
+            with contextlib.suppress(Exception):  # the very failure again
+                self._manager.close()

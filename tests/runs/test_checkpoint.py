@@ -1,4 +1,5 @@
 import dataclasses
+import threading
 
 import jax
 import numpy as np
@@ -94,3 +95,22 @@ def test_an_update_that_was_not_saved_is_said_to_be_none(trained, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no checkpoint of update 77 in .*; there are: 3$"):
         again.restore(learner.init(KEY), 77)
     again.close()
+
+
+def test_no_thread_is_left_where_a_save_has_failed(trained, tmp_path, monkeypatch):
+    _, state = trained
+    before = set(threading.enumerate())
+    checkpoints = Checkpoints(tmp_path / "ck")
+    checkpoints.save(state)
+    wait = checkpoints._manager.wait_until_finished
+    failures = [OSError("the disk is gone")]
+
+    def fail_once():
+        wait()
+        if failures:
+            raise failures.pop()
+
+    monkeypatch.setattr(checkpoints._manager, "wait_until_finished", fail_once)
+    with pytest.raises(OSError, match="the disk is gone"):
+        checkpoints.close()
+    assert [thread.name for thread in set(threading.enumerate()) - before] == []
