@@ -78,13 +78,16 @@ class _Lines:
         self._total, self._label, self._unit = total, label, unit
         self._before = self._done = done
         self._started = self._printed = time.monotonic()
+        self._said: tuple[int, str] | None = None
 
     def advance(self, amount: int, note: str = "", seconds_left: float | None = None) -> None:
         self._done += amount
         now = time.monotonic()
         if not (amount and self._done >= self._total) and now - self._printed < _SECONDS_BETWEEN_LINES:
             return
-        self._printed = now
+        if (self._done, note) == self._said:  # by whoever looks at work that others do
+            return
+        self._printed, self._said = now, (self._done, note)
         rate = (self._done - self._before) / max(now - self._started, 1e-9)
         parts = [f"{self._label}: {self._done:,}/{self._total:,} {self._unit}"]
         if seconds_left is None and rate > 0:

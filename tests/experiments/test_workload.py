@@ -45,3 +45,13 @@ def test_a_display_that_is_told_the_time_left_shows_it(terminal, monkeypatch, ca
     shown.advance(10, "3 runs left", 3_723.0)
     shown.close()
     assert "1:02:03" in capsys.readouterr().err
+
+
+def test_a_log_says_nothing_twice(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: False)
+    shown = progress.show(1_000, "grid", unit="updates")
+    for amount, note in ((10, "3 runs left"), (0, "3 runs left"), (0, "2 runs left"), (5, "2 runs left")):
+        shown.advance(amount, note)
+    lines = capsys.readouterr().err.splitlines()
+    assert ["10/1,000" in line for line in lines] == [True, True, False]
