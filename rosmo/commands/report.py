@@ -12,7 +12,8 @@ from rosmo.commands.shared import EXPERIMENTS, add_consent, add_imports, consent
 from rosmo.configs import NOTHING, Consent, open_run
 from rosmo.costs import Compute, update_compute
 from rosmo.experiments import Cell, Experiment
-from rosmo.report import Evaluation, Key, Missing, Results, Run, write
+from rosmo.report import Evaluation, FirstStage, Key, Missing, Results, Run, write
+from rosmo.runs import clock
 from rosmo.runs.damage import BEGIN_AGAIN
 from rosmo.runs.folder import RunFolder
 from rosmo.runs.metrics import seconds_per_update
@@ -52,6 +53,7 @@ def gather(experiment: Experiment, root: Path, allowed: Consent = NOTHING) -> Re
     environments: dict[Key, str] = {}
     compute: dict[Key, Compute] = {}
     departed: list[str] = []
+    worlds: dict[Key, FirstStage] = {}
     for cell in experiment.cells():
         key, folder = Key(cell.method, cell.environment, cell.setting), RunFolder(root / cell.folder)
         if not folder.finished():
@@ -61,6 +63,8 @@ def gather(experiment: Experiment, root: Path, allowed: Consent = NOTHING) -> Re
             training, _ = open_run(folder, allowed)
             environments[key] = training.label
             compute[key] = _compute(training)  # at once: its parts ask gin, which knows one run at a time
+            if world := _first_stage(training, allowed):
+                worlds[key] = world
         if not _as_the_file_says(cell, folder):
             departed.append(str(cell.folder))
         finished.append(read_run(folder, key, cell.seed, environments[key]))
@@ -78,6 +82,7 @@ def gather(experiment: Experiment, root: Path, allowed: Consent = NOTHING) -> Re
         missing=tuple(missing),
         compute=compute,
         departed=tuple(departed),
+        worlds=worlds,
     )
 
 
@@ -115,6 +120,7 @@ def read_run(folder: RunFolder, key: Key, seed: int, environment: str) -> Run:
         normalised=envs.normalised_or_none(environment, sampled),
         evaluations=tuple(evaluations),
         seconds_per_update=seconds_per_update(rows),
+        seconds=clock.seconds_trained(rows) or None,
     )
 
 
@@ -122,6 +128,17 @@ def _as_the_file_says(cell: Cell, folder: RunFolder) -> bool:
     """Whether a run was configured by the experiment's file alone, as it is now."""
     load_configuration(cell.configs, cell.bindings, [])  # what it imports has been imported
     return gin.config_str() == folder.config.read_text()
+
+
+def _first_stage(training: Training, allowed: Consent) -> FirstStage | None:
+    """What the world of a run cost to train, if it acts in one whose own run is still there."""
+    folder = RunFolder(Path(training.world)) if training.world else None
+    if folder is None or not folder.finished():
+        return None
+    updates = int(folder.read_result().step)
+    world, _ = open_run(folder, allowed)
+    seconds = clock.seconds_trained(folder.metrics.rows())
+    return FirstStage(updates, seconds, _compute(world).flops * updates)
 
 
 def _compute(training: Training) -> Compute:

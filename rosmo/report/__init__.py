@@ -5,12 +5,13 @@ from rosmo.report.curve import learning_curve
 from rosmo.report.dataset import draw_dataset
 from rosmo.report.diagnosis import draw_diagnosis
 from rosmo.report.held_out import held_out_curve
-from rosmo.report.results import Evaluation, Key, Missing, Results, Run
+from rosmo.report.results import Evaluation, FirstStage, Key, Missing, Results, Run
 from rosmo.report.write import write
 
 __all__ = [
     "Compute",
     "Evaluation",
+    "FirstStage",
     "Key",
     "Missing",
     "Results",

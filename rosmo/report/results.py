@@ -39,6 +39,7 @@ class Run:
         normalised: the normalised score of `sampled`, where the environment has reference scores.
         evaluations: scores on the way, by sampled actions.
         seconds_per_update: as measured in the run, where it was.
+        seconds: of all of its training, evaluations apart.
     """
 
     key: Key
@@ -49,6 +50,15 @@ class Run:
     normalised: float | None
     evaluations: tuple[Evaluation, ...]
     seconds_per_update: float | None
+    seconds: float | None = None
+
+
+class FirstStage(NamedTuple):
+    """The training of the world that an agent acts in: what came before the agent's own."""
+
+    updates: int
+    seconds: float
+    flops: int
 
 
 class Missing(NamedTuple):
@@ -77,6 +87,7 @@ class Results:
         missing: those that are not.
         compute: the work of an update of each combination that has a finished run.
         departed: folders of finished runs whose configuration is not that of the experiment.
+        worlds: the first stage of each combination that has one, where its run is still there.
     """
 
     name: str
@@ -92,6 +103,7 @@ class Results:
     missing: tuple[Missing, ...]
     compute: Mapping[Key, Compute]
     departed: tuple[str, ...] = ()
+    worlds: Mapping[Key, FirstStage] = dataclasses.field(default_factory=dict)
 
     def of(self, method: str, environment: str, setting: str) -> list[Run]:
         """Returns the finished runs of a combination, by seed."""

@@ -68,7 +68,21 @@ def _cell(results: Results, key: Key) -> dict[str, Any]:
         "curve": _curve(runs),
         **compute._asdict(),
         "seconds_per_update": float(np.median(seconds)) if seconds else None,
+        **_stages(results, runs),
     }
+
+
+def _stages(results: Results, runs: Sequence[Run]) -> dict[str, Any]:
+    """What all of a run's training took, by its stages; no first one where nothing came before it."""
+    key = runs[0].key
+    world = results.worlds.get(key)
+    seconds = [run.seconds for run in runs if run.seconds is not None]
+    second = {
+        "updates": max(run.updates for run in runs),
+        "seconds": float(np.median(seconds)) if seconds else None,
+        "flops": results.compute[key].flops * max(run.updates for run in runs),
+    }
+    return {"first_stage": world._asdict() if world else None, "second_stage": second}
 
 
 def _equal_updates(results: Results) -> list[dict[str, Any]]:

@@ -91,6 +91,27 @@ def compute(summary: Summary) -> str:
     return table([*names, "model calls", "MFLOP", "milliseconds"], rows, texts=len(names))
 
 
+def stages(summary: Summary) -> str:
+    """What the training of a world cost, and of the agent in it."""
+    rows = []
+    for cell in summary["cells"]:
+        both = [cell["first_stage"], cell["second_stage"]]
+        numbers = [text for stage in both for text in _stage(stage)]
+        total = sum(stage["flops"] for stage in both if stage) / 1e12
+        names = [*_names(summary, cell["setting"], cell["method"]), cell["environment"]]
+        rows.append([*names, *numbers, f"{total:,.3g}"])
+    names = [*_names(summary), "environment"]
+    columns = [f"{stage}: {what}" for stage in ("world", "agent") for what in ("updates", "seconds", "TFLOP")]
+    return table([*names, *columns, "TFLOP of both"], rows, texts=len(names))
+
+
+def _stage(stage: dict[str, Any] | None) -> list[str]:
+    if stage is None:
+        return ["—"] * 3
+    seconds = "—" if stage["seconds"] is None else f"{stage['seconds']:,.0f}"
+    return [f"{stage['updates']:,}", seconds, f"{stage['flops'] / 1e12:,.3g}"]
+
+
 def missing(summary: Summary) -> str:
     """The runs that are not finished: one sentence where every cell lacks the same seeds."""
     groups: dict[tuple, list[str]] = {}

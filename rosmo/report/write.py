@@ -23,6 +23,11 @@ _EQUAL = (
     "The methods above took different numbers of updates. Each after as many as the shortest took, by the "
     "evaluations on the way, which have fewer episodes:"
 )
+_STAGES = (
+    "Of a whole run, evaluations apart: the training of the world that an agent acts in, which seeds share, "
+    "and that of the agent. Seconds are medians over seeds, of one core; of a core that a run had to itself, "
+    "they are the time that it was given of it."
+)
 _FEW_RUNS = 4  # a quarter of fewer is less than one run, and nothing is cut off
 _CAPTIONS = {
     "main": "IQM of the normalised score, with 95% intervals.",
@@ -75,6 +80,8 @@ def markdown(summary: dict[str, Any], pictures: dict[str, str]) -> str:
     parts += [*_aggregates(summary, pictures), "## Compute", _COMPUTE, tables.compute(summary)]
     if "compute" in pictures:
         parts.append(_picture("compute", pictures))
+    if any(cell["first_stage"] for cell in summary["cells"]):
+        parts += ["## Both stages", _STAGES, tables.stages(summary)]
     if summary["missing"]:
         parts += ["## Missing runs", "Not finished, and left out above (with the updates that they took):"]
         parts.append(tables.missing(summary))

@@ -8,9 +8,12 @@ import jax
 import numpy as np
 import pytest
 
+from rosmo import experiments
 from rosmo.cli import main
+from rosmo.commands.report import gather
 from rosmo.configs import open_run
 from rosmo.experiments import pool
+from rosmo.report import write
 from rosmo.runs.checkpoint import Checkpoints
 from rosmo.runs.folder import RunFolder
 from rosmo.runs.worlds import FILE, load_world, world_checksum
@@ -156,3 +159,29 @@ def test_a_world_is_judged_and_dreams(root, morel, tmp_path, capsys):
     } <= found.keys()
     assert film.stat().st_size > 0
     assert (world / "learning_curve.png").exists() or not (world / "metrics.csv").exists()
+
+
+def test_a_report_counts_both_stages(root, morel, tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        'about = "One"\nseeds = 1\n[methods]\nMOReL = { configs = ["bsuite/morel"] }\n'
+        '[environments]\ncatch = { configs = ["bsuite/catch"] }\n'
+    )
+    experiment = experiments.load(str(file))
+    [cell] = experiment.cells()
+    shutil.copytree(morel, tmp_path / cell.folder)
+    results = gather(experiment, tmp_path)
+    [first] = results.worlds.values()
+    [world] = (root / "data" / "worlds").iterdir()
+    assert first.updates == 6
+    assert first.seconds == max(float(row["seconds"]) for row in RunFolder(world).metrics.rows())
+    # A world's update is of windows of 6 steps, all encoded and decoded, with its gradient.
+    assert first.flops > 6 * 4 * 6 * 2 * 50 * 6 * 3
+    text = write(results, tmp_path / "report").read_text()
+    row = text.split("## Both stages")[1].splitlines()[-1]
+    assert row.startswith(f"| MOReL | catch | 6 | {first.seconds:,.0f} | {first.flops / 1e12:,.3g} | 6 |")
+    away = world.rename(tmp_path / "world")
+    try:
+        assert gather(experiment, tmp_path).worlds == {}
+    finally:
+        away.rename(world)
