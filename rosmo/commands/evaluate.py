@@ -34,7 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--episodes", type=int, default=100, help="episodes for each seed")
     parser.add_argument("--seed", type=as_seed, default=0, help="of the episodes")
-    parser.add_argument("--step", type=int, help="the checkpoint to play (the newest where not given)")
+    parser.add_argument(
+        "--step",
+        help="the checkpoint to play: an update, or what it was selected by, as fqe (default: the newest)",
+    )
     parser.add_argument(
         "--record",
         type=Path,

@@ -13,7 +13,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", type=Path, metavar="TARGET", help="the folder to make")
     about = "rosmo: what rosmo.load opens; stablehlo: an acting function that needs jax alone"
     parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help=about)
-    parser.add_argument("--step", type=int, help="the checkpoint to take (the newest where not given)")
+    parser.add_argument(
+        "--step",
+        help="the checkpoint to take: an update, or what it was selected by, as fqe (default: the newest)",
+    )
     parser.add_argument("--seed", type=as_seed, help="which one of a run of several seeds")
     add_imports(parser)
     add_consent(parser)

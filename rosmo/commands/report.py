@@ -2,7 +2,9 @@
 
 import argparse
 import importlib.util
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import gin
 import numpy as np
@@ -12,7 +14,7 @@ from rosmo.commands.shared import EXPERIMENTS, add_consent, add_imports, consent
 from rosmo.configs import NOTHING, Consent, open_run
 from rosmo.costs import Compute, update_compute
 from rosmo.experiments import Cell, Experiment
-from rosmo.report import Evaluation, FirstStage, Key, Missing, Results, Run, write
+from rosmo.report import Evaluation, FirstStage, Key, Missing, Results, Run, Selected, write
 from rosmo.runs import clock
 from rosmo.runs.damage import BEGIN_AGAIN
 from rosmo.runs.folder import RunFolder
@@ -121,7 +123,13 @@ def read_run(folder: RunFolder, key: Key, seed: int, environment: str) -> Run:
         evaluations=tuple(evaluations),
         seconds_per_update=seconds_per_update(rows),
         seconds=clock.seconds_trained(rows) or None,
+        selected={name: _selected(one, environment) for name, one in result.selected.items()},
     )
+
+
+def _selected(one: Mapping[str, Any], environment: str) -> Selected:
+    mean = float(np.mean(one["sampled"]))
+    return Selected(int(one["step"]), mean, envs.normalised_or_none(environment, mean))
 
 
 def _as_the_file_says(cell: Cell, folder: RunFolder) -> bool:

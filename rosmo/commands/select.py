@@ -13,16 +13,14 @@ import numpy as np
 from rosmo.agents import Agent, Remembers
 from rosmo.commands.shared import add_consent, add_imports, as_seed, consent, load_kept_data
 from rosmo.configs import open_run
-from rosmo.data import FrameStore
 from rosmo.evaluate import Judge, Judgement
 from rosmo.evaluate.ranking import rank
-from rosmo.evaluate.selection import choose_steps
+from rosmo.evaluate.selection import ESTIMATORS, ranked_by
 from rosmo.runs.checkpoint import Checkpoints
 from rosmo.runs.folder import RunFolder, seed_folders
+from rosmo.runs.selecting import build_judge
 from rosmo.runs.training import Training
 from rosmo.types import Params
-
-ESTIMATORS = ("fqe", "dr", "wis", "model")  # of returns, by which candidates are ranked
 
 
 class Candidate(NamedTuple):
@@ -56,13 +54,13 @@ def run(args: argparse.Namespace) -> None:
         if getattr(args, name) < 1:
             raise ValueError(f"--{name} must be at least 1, got {getattr(args, name)}")
     folders = [folder for path in args.runs for folder in seed_folders(RunFolder(path))]
-    judge, discount = _judge(folders[0], args)
+    judge = _judge(folders[0], args)
     rows = []
     for candidate in _candidates(folders, args):
         print(f"judging {candidate.name}", file=sys.stderr)
         found = judge(candidate.agent, candidate.params, greedy=args.greedy)
         row = {"policy": candidate.name, **_numbers(found), "doubts": list(found.doubts)}
-        rows.append(row | (_play(candidate, discount, args) if args.truth else {}))
+        rows.append(row | (_play(candidate, judge.discount, args) if args.truth else {}))
     rows.sort(key=lambda row: -row["fqe"])
     ranks = _ranks(rows) if args.truth else {}
     if args.json:
@@ -73,28 +71,13 @@ def run(args: argparse.Namespace) -> None:
         _print_ranks(ranks)
 
 
-def _judge(folder: RunFolder, args: argparse.Namespace) -> tuple[Judge, float]:
-    """What judges, by the data and with the networks of a run, and the discount of its returns."""
+def _judge(folder: RunFolder, args: argparse.Namespace) -> Judge:
+    """What judges, by the data and with the networks of a run."""
     training, _ = open_run(folder, consent(args))
     steps = load_kept_data(training, folder)
-    if isinstance(steps, FrameStore):
-        raise ValueError(
-            f"the data of {folder.path} is a store of frames on disk, and its steps are needed in memory: "
-            "give a run on a data set that fits there"
-        )
     training = training.with_spaces_of(steps)
-    shape, actions = training.spaces()
-    # The networks as this configuration has them: those of the other runs take its place later.
-    initial = training.model(jax.random.key(args.seed), observation_shape=shape, num_actions=actions)
     print(f"cloning the policy of the data of {folder.path}", file=sys.stderr)
-    judge = Judge(
-        choose_steps(steps, args.steps, args.seed),
-        model=lambda _: initial,
-        num_actions=actions,
-        updates=args.updates,
-        seed=args.seed,
-    )
-    return judge, initial.discount
+    return build_judge(training, steps, updates=args.updates, seed=args.seed, most=args.steps)
 
 
 def _candidates(folders: list[RunFolder], args: argparse.Namespace) -> Iterator[Candidate]:
@@ -145,9 +128,9 @@ def _ranks(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     """How right each estimator's ranks are. The TD error is one too, as a foil: the smallest comes first."""
     truth, discounted = ([row[name] for row in rows] for name in ("return", "discounted"))
     ranks = {}
-    for name in (*ESTIMATORS, "td_error"):
+    for name in ESTIMATORS:
         scores = [row[name] for row in rows]
-        found = rank([-x for x in scores] if name == "td_error" else scores, truth)
+        found = rank([ranked_by(name, x) for x in scores], truth)
         errors = np.abs(np.subtract(scores, discounted))
         error = np.nan if name == "td_error" or np.isnan(errors).all() else float(np.nanmean(errors))
         ranks[name] = {"correlation": found.correlation, "absolute_error": error}

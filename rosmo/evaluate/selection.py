@@ -20,6 +20,7 @@ from rosmo.learner import Learner, adamw
 from rosmo.model import LatentModel
 from rosmo.types import Key, Params, Trajectory, refuse_counts
 
+ESTIMATORS = ("fqe", "dr", "wis", "model", "td_error")  # by which policies are ranked; the last is a foil
 _FEW = 10  # episodes that importance sampling rests on
 _RARE = 0.01  # a probability, of an action in the data
 _OFTEN = 0.05  # a share of decisions
@@ -42,6 +43,16 @@ class Judgement(NamedTuple):
     effective: float
     rare: float
     doubts: tuple[str, ...]
+
+    def estimate(self, name: str) -> float:
+        """Returns what one estimator says, without its interval."""
+        found = getattr(self, name)
+        return found.mean if isinstance(found, Interval) else found
+
+
+def ranked_by(name: str, estimate: float) -> float:
+    """Returns what is the larger the better by an estimator: of the TD error, the smallest comes first."""
+    return -estimate if name == "td_error" else estimate
 
 
 class Judge:
@@ -76,6 +87,7 @@ class Judge:
         self._num_actions, self._updates, self._seed = num_actions, updates, seed
         learner = learner or _learner
         self._fqe = FQE(model)
+        self.discount = self._fqe.init(jax.random.key(seed)).discount
         self._learner = learner(self._fqe)
         clone = BC(model)
         source = window_sampler(self._steps, window=clone.window, num_actions=num_actions)

@@ -5,7 +5,7 @@ from rosmo.report.curve import learning_curve
 from rosmo.report.dataset import draw_dataset
 from rosmo.report.diagnosis import draw_diagnosis
 from rosmo.report.held_out import held_out_curve
-from rosmo.report.results import Evaluation, FirstStage, Key, Missing, Results, Run
+from rosmo.report.results import Evaluation, FirstStage, Key, Missing, Results, Run, Selected
 from rosmo.report.write import write
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Missing",
     "Results",
     "Run",
+    "Selected",
     "count_flops",
     "draw_dataset",
     "draw_diagnosis",

@@ -20,26 +20,38 @@ def draw(summary: Summary) -> dict[str, Any]:
             drawn["main"] = main[summary["figure"]](summary)
         drawn["profile"] = _profile(summary)
         drawn["compute"] = _compute(summary)
+    if any(one["iqm"] is not None for one in summary["selected"]):
+        drawn["selected"] = _selected(summary)
     return drawn | {"curves": _curves(summary)}
 
 
 def _bars(summary: Summary) -> Any:
-    """The IQM of each method, with its interval, a panel for each setting."""
-    settings = _settings(summary["aggregates"], summary)
-    methods = [name for name in summary["methods"] if any(a["method"] == name for a in summary["aggregates"])]
-    style = looks(summary["methods"])
-    height = 0.8 + 0.35 * len(methods)
+    """The IQM of each method."""
+    return _iqm_bars(summary, summary["aggregates"], ("method",))
+
+
+def _selected(summary: Summary) -> Any:
+    """The IQM of the checkpoints of each method, by what chose them."""
+    known = [one for one in summary["selected"] if one["iqm"] is not None]
+    return _iqm_bars(summary, known, ("method", "criterion"))
+
+
+def _iqm_bars(summary: Summary, found: list[dict[str, Any]], named_by: tuple[str, ...]) -> Any:
+    """A bar with its interval for each name, a panel for each setting."""
+    settings, style = _settings(found, summary), looks(summary["methods"])
+    found = sorted(found, key=lambda one: summary["methods"].index(one["method"]))
+    names = list(dict.fromkeys(", ".join(one[field] for field in named_by) for one in found))
+    height = 0.8 + 0.35 * len(names)
     figure, axes = panels(1, len(settings), width=5.5, height=height, sharex=True, sharey=True)
     for axis, setting in zip(axes[0], settings, strict=True):
-        for found in _of(summary["aggregates"], setting):
-            place = methods.index(found["method"])
-            color = style[found["method"]]["color"]
-            axis.barh(place, found["iqm"], color=color, alpha=0.8, height=0.65)
-            for color, width in (("white", 4), ("black", 2)) if found["interval"] else ():
-                axis.plot(found["interval"], [place, place], color=color, linewidth=width)
+        for one in _of(found, setting):
+            place = names.index(", ".join(one[field] for field in named_by))
+            axis.barh(place, one["iqm"], color=style[one["method"]]["color"], alpha=0.8, height=0.65)
+            for color, width in (("white", 4), ("black", 2)) if one["interval"] else ():
+                axis.plot(one["interval"], [place, place], color=color, linewidth=width)
         axis.set_xlabel("IQM of the normalised score")
         axis.set_title(_title(summary, setting), fontsize="medium")
-        axis.set_yticks(range(len(methods)), methods)
+        axis.set_yticks(range(len(names)), names)
         axis.grid(axis="y", visible=False)
     axes[0][0].invert_yaxis()
     return figure

@@ -40,6 +40,7 @@ class Run:
         evaluations: scores on the way, by sampled actions.
         seconds_per_update: as measured in the run, where it was.
         seconds: of all of its training, evaluations apart.
+        selected: the checkpoints that were the best on the way, by the criterion.
     """
 
     key: Key
@@ -51,6 +52,15 @@ class Run:
     evaluations: tuple[Evaluation, ...]
     seconds_per_update: float | None
     seconds: float | None = None
+    selected: Mapping[str, "Selected"] = dataclasses.field(default_factory=dict)
+
+
+class Selected(NamedTuple):
+    """The best checkpoint of a run by some criterion: after which update, and the return of its policy."""
+
+    updates: int
+    sampled: float
+    normalised: float | None
 
 
 class FirstStage(NamedTuple):

@@ -10,6 +10,7 @@ from scipy import stats
 
 from rosmo.report import statistics
 from rosmo.report.results import Key, Results, Run, normalised_matrix
+from rosmo.report.selected import selected
 
 _THRESHOLDS = 101  # of a performance profile
 _BUDGETS = 100  # points of a curve over compute
@@ -31,6 +32,7 @@ def summarise(results: Results) -> dict[str, Any]:
         "departed": results.departed,
         "cells": [cell for cell in cells if cell],
         "equal_updates": _equal_updates(results),
+        "selected": selected(results),
         "missing": [
             {**missing.key._asdict(), "seed": missing.seed, "updates": missing.updates}
             for missing in results.missing

@@ -48,6 +48,21 @@ def equal_updates(summary: Summary) -> str:
     return table(header, rows, texts=len(_names(summary)))
 
 
+def selected(summary: Summary) -> str:
+    """The returns of the last checkpoints, and of the best ones by each criterion."""
+    rows = []
+    for one in summary["selected"]:
+        row = [*_names(summary, one["setting"], one["method"]), one["criterion"]]
+        for environment in summary["environments"]:
+            cell = one["cells"].get(environment)
+            updates = f" ({cell['updates']:,})" if cell else ""
+            row.append(plus_minus(cell["mean"], cell["std"]) + updates if cell else "—")
+        iqm = one["iqm"]
+        rows.append([*row, "—" if iqm is None else f"{iqm:.3f}", interval(one["interval"])])
+    names = [*_names(summary), "checkpoint"]
+    return table([*names, *summary["environments"], "IQM", "95% interval"], rows, texts=len(names))
+
+
 def aggregates(summary: Summary) -> str:
     """The IQM of each method and setting."""
     found = {(one["setting"], one["method"]): one for one in summary["aggregates"]}

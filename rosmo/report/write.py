@@ -28,8 +28,15 @@ _STAGES = (
     "and that of the agent. Seconds are medians over seeds, of one core; of a core that a run had to itself, "
     "they are the time that it was given of it."
 )
+_SELECTED = (
+    "Returns by sampled actions of the last checkpoint of each run, and of the best one on the way by a "
+    "criterion: an off-policy estimate from the data alone, or `return`, the mean return of the "
+    "evaluations on the way, which nobody has who cannot play. All are scored by episodes of their own: mean "
+    "± standard deviation over seeds, and in parentheses the median update that the checkpoint is of."
+)
 _FEW_RUNS = 4  # a quarter of fewer is less than one run, and nothing is cut off
 _CAPTIONS = {
+    "selected": "IQM of the normalised score by checkpoint, with 95% intervals.",
     "main": "IQM of the normalised score, with 95% intervals.",
     "profile": "Performance profile: the share of runs whose normalised score exceeds τ, with 95% intervals.",
     "compute": "The IQM that a budget of compute for each run reaches: every run at its last evaluation "
@@ -77,6 +84,9 @@ def markdown(summary: dict[str, Any], pictures: dict[str, str]) -> str:
     if summary["equal_updates"]:
         parts += [_EQUAL, tables.equal_updates(summary)]
     parts += ["By greedy actions:", tables.returns(summary, "greedy"), _picture("curves", pictures)]
+    if summary["selected"]:
+        parts += ["## Which checkpoint", _SELECTED, tables.selected(summary)]
+        parts += [_picture("selected", pictures)] if "selected" in pictures else []
     parts += [*_aggregates(summary, pictures), "## Compute", _COMPUTE, tables.compute(summary)]
     if "compute" in pictures:
         parts.append(_picture("compute", pictures))

@@ -1,12 +1,14 @@
 """Training states on disk, through Orbax."""
 
 import contextlib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, Literal, cast
 
 import equinox as eqx
 import jax
 import orbax.checkpoint as ocp
+from orbax.checkpoint.checkpoint_managers import preservation_policy as preservation
 
 from rosmo.learner import TrainState
 from rosmo.learner.state import not_finite
@@ -14,11 +16,30 @@ from rosmo.runs.damage import first_line
 from rosmo.types import is_array
 
 
-class Checkpoints:
-    """The latest states of a run, saved in the background; one cut off while being written is not seen."""
+class _Chosen(preservation.PreservationPolicy):
+    """Keeps the checkpoints of some steps."""
 
-    def __init__(self, directory: Path, *, keep: int = 2):
-        options = ocp.CheckpointManagerOptions(max_to_keep=keep, enable_async_checkpointing=True)
+    steps: frozenset[int] = frozenset()
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> Sequence[bool]:
+        return [checkpoint.step in self.steps for checkpoint in checkpoints]
+
+
+class Checkpoints:
+    """The latest states of a run, saved in the background; one cut off while being written is not seen.
+
+    Args:
+        directory: where they are.
+        keep: how many of the newest to keep when another is saved, or "all".
+    """
+
+    def __init__(self, directory: Path, *, keep: int | Literal["all"] = 2):
+        self._chosen = _Chosen()
+        newest = preservation.LatestN(None if keep == "all" else keep)
+        options = ocp.CheckpointManagerOptions(
+            preservation_policy=preservation.AnyPreservationPolicy([newest, self._chosen]),
+            enable_async_checkpointing=True,
+        )
         self._directory = directory.absolute()
         if self._directory.exists() and not self._directory.is_dir():
             raise NotADirectoryError(f"{directory} is no directory of checkpoints: move it away")
@@ -34,8 +55,14 @@ class Checkpoints:
         """The steps of all complete checkpoints, in order."""
         return sorted(self._manager.all_steps())
 
-    def save(self, state: TrainState) -> None:
-        """Saves a state under its step; returns as soon as the arrays are copied."""
+    def save(self, state: TrainState, *, chosen: Iterable[int] = ()) -> None:
+        """Saves a state under its step; returns as soon as the arrays are copied.
+
+        Args:
+            state: of the training.
+            chosen: steps of checkpoints that are kept however old they are.
+        """
+        self._chosen.steps = frozenset(chosen)
         arrays = eqx.filter(state, eqx.is_array)
         self._manager.save(int(state.step), args=ocp.args.StandardSave(arrays))
 

@@ -8,6 +8,7 @@ import math
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from rosmo import __version__
@@ -66,13 +67,15 @@ _FILES = {
 class Result(NamedTuple):
     """What came out of a run: the updates that it took, and what its last evaluation says.
 
-    That is returns by sampled and by greedy actions or, without an environment, what held-out episodes say.
+    That is returns by sampled and by greedy actions or, without an environment, what held-out episodes say;
+    and the same of the checkpoints that were the best by some criterion on the way.
     """
 
     step: int
     sampled: list[float]
     greedy: list[float]
     held_out: dict[str, Any] | None = None
+    selected: Mapping[str, dict[str, Any]] = MappingProxyType({})
 
 
 class RunFolder:
@@ -107,9 +110,10 @@ class RunFolder:
         """Returns what `finish` wrote."""
         with readable(self.result, SCORE_AGAIN):
             found = json.loads(self.result.read_text())
+            selected = dict(found.get("selected", {}))
             if "held_out" in found:
-                return Result(found["step"], [], [], dict(found["held_out"]))
-            result = Result(found["step"], found["sampled"], found["greedy"])
+                return Result(found["step"], [], [], dict(found["held_out"]), selected)
+            result = Result(found["step"], found["sampled"], found["greedy"], selected=selected)
             for returns in (result.sampled, result.greedy):
                 if not returns or not all(map(math.isfinite, returns)):
                     raise ValueError("it lacks returns, or has some that are not finite")
@@ -117,9 +121,10 @@ class RunFolder:
 
     def finish(self, result: Mapping) -> None:
         """Writes down what came out, means first."""
-        returns = {name: each for name, each in result.items() if isinstance(each, list) and each}
-        means = {"mean": {name: math.fsum(each) / len(each) for name, each in returns.items()}}
-        write_whole(self.result, json.dumps(means | dict(result), indent=2))
+        result = dict(result)
+        if selected := result.get("selected"):
+            result["selected"] = {name: _means_first(one) for name, one in selected.items()}
+        write_whole(self.result, json.dumps(_means_first(result), indent=2))
 
     def begin(self, config: str, settings: Mapping, modules: Sequence[Imported] = ()) -> None:
         """Writes down what is about to run, with the modules that it imports."""
@@ -185,6 +190,12 @@ def _described(name: str, settings: Mapping) -> str:
     files = _SEEDS if "seeds" in settings else _FILES
     rows = "\n".join(f"| `{file}` | {about.format(**settings)} |" for file, about in files.items())
     return _README.format(name=name, version=__version__, rows=rows)
+
+
+def _means_first(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Puts the means of the returns before them."""
+    returns = {name: each for name, each in result.items() if isinstance(each, list) and each}
+    return {"mean": {name: math.fsum(each) / len(each) for name, each in returns.items()}} | dict(result)
 
 
 def versions() -> dict[str, str]:

@@ -7,24 +7,23 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
-from rosmo.agents import Trained
-from rosmo.data import DataSet, FrameStore, HostSampler, StoreSampler, window_sampler
+from rosmo.agents import Agent
+from rosmo.data import DataSet
 from rosmo.learner import Learner, TrainState
 from rosmo.runs import clock, hosts
+from rosmo.runs.advancing import Advance, advancer
 from rosmo.runs.checkpoint import Checkpoints
 from rosmo.runs.evaluation import Evaluation, build_evaluation, is_world
 from rosmo.runs.folder import RunFolder
 from rosmo.runs.progress import show
+from rosmo.runs.selecting import Selector, best_of, results_of_best
 from rosmo.runs.training import Training
 from rosmo.runs.worlds import furnished, keep_world
-from rosmo.types import Keys, Metrics
 
 _EVALUATION_SEED = 2**30  # seeds of evaluations count from here, apart from those of training
 
@@ -77,12 +76,12 @@ def _train(
     agent = training.build_agent()
     training.check(agent, steps)
     steps, held_out = training.divided(agent, steps)
-    checkpoints = Checkpoints(folder.checkpoints)
+    checkpoints = Checkpoints(folder.checkpoints, keep=training.keep)
     resumed = checkpoints.latest is not None
     if not resumed:  # a checkpoint has the world in it
         agent = furnished(agent, training, steps, world)
     learner = training.learner(agent, **learner_settings)
-    advance = _advancer(training, agent, learner, steps)
+    advance = advancer(training, agent, learner, steps)
     state = learner.init(jax.random.key(seed))
     if resumed:
         state = checkpoints.restore(state)
@@ -93,14 +92,16 @@ def _train(
         folder.metrics.truncate(int(state.step) if resumed else -1)
         _mention_lost_rows(training, folder, int(state.step) if resumed else -1)
     evaluation = build_evaluation(training, agent, held_out)
-    loop = _Loop(training, learner, advance, evaluation, checkpoints, folder, seed, listeners)
     try:
+        selector = Selector(training, cast(Agent, agent), steps, seed) if training.criteria else None
+        loop = _Loop(training, learner, advance, evaluation, selector, checkpoints, folder, seed, listeners)
         state = loop.run(state, stopped)
     finally:
         checkpoints.close()
     params = learner.gather(state.params)
     if hosts.is_first():
-        result = evaluation.result(params, _EVALUATION_SEED - 1 - seed)
+        score = functools.partial(evaluation.result, seed=_EVALUATION_SEED - 1 - seed)
+        result = score(params) | results_of_best(folder, learner, state, score)
         if is_world(agent):
             keep_world(folder.path, params)
         folder.finish({"step": int(state.step), **result})
@@ -114,8 +115,9 @@ class _Loop:
 
     training: Training
     learner: Learner
-    advance: Callable[[TrainState, int], tuple[TrainState, Metrics]]
+    advance: Advance
     evaluation: Evaluation
+    selector: Selector | None
     checkpoints: Checkpoints
     folder: RunFolder
     seed: int
@@ -137,15 +139,19 @@ class _Loop:
                 seconds += row.pop("took")
                 row["seconds"] = seconds
                 done = step == total or self._out_of_time(seconds)
+                due = step % self.training.checkpoint_every == 0 or done
                 if step % self.training.eval_every == 0 or done:
                     row |= self._evaluate(state, step)
+                if due and self.selector:
+                    row |= self.selector.row(self.learner.gather(state.params), row)
                 self._log(row)
                 note = self.evaluation.note(row)
                 left = self._seconds_left(total - step, row)
                 progress.advance(count, f"loss {row['loss']:.3f}" + (f", {note}" if note else ""), left)
                 stop = hosts.any_process(bool(stopped))
-                if step % self.training.checkpoint_every == 0 or done or stop:
-                    self.checkpoints.save(state)
+                if due or stop:
+                    best = best_of(self.folder.metrics.rows()) if self.selector else {}
+                    self.checkpoints.save(state, chosen=[one.step for one in best.values()])
                 if stop and not done:
                     raise Interrupted(f"stopped after {step:,} of {total:,} updates, which are saved")
         finally:
@@ -197,34 +203,6 @@ class _Loop:
         self.folder.metrics.append(row)
         for listener in self.listeners:
             listener(row)
-
-
-def _advancer(
-    training: Training, agent: Trained, learner: Learner, steps: DataSet
-) -> Callable[[TrainState, int], tuple[TrainState, Metrics]]:
-    """Returns what takes a number of updates, on data kept on the device, in host memory or on disk."""
-    settings = {"window": agent.window, "num_actions": training.spaces()[1]}
-    if isinstance(steps, FrameStore):
-        sampler = StoreSampler(steps, **settings)
-    elif sum(x.nbytes for x in jax.tree.leaves(steps)) <= training.device_bytes:
-        source = learner.place(window_sampler(steps, **settings))
-        return lambda state, count: learner.update_many(state, source, count)
-    else:
-        sampler = HostSampler(steps, **settings)
-
-    @jax.jit
-    def draw_keys(data: Array, step: int | Array) -> Keys:
-        return learner.draw_keys(jax.random.wrap_key_data(data), step)[learner.own_windows]
-
-    def advance(state: TrainState, count: int) -> tuple[TrainState, Metrics]:
-        rows = []
-        data = jax.device_get(jax.random.key_data(state.key))  # on the host, where batches are drawn
-        for batch in sampler.batches(functools.partial(draw_keys, data), int(state.step), count):
-            state, metrics = learner.update(state, batch)
-            rows.append(metrics)
-        return state, jax.tree.map(lambda *x: jnp.stack(x), *rows)
-
-    return advance
 
 
 def _mention_lost_rows(training: Training, folder: RunFolder, step: int) -> None:

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import jax
 import numpy as np
@@ -18,6 +18,7 @@ from rosmo.data.windows import checked_steps
 from rosmo.evaluate import Evaluator
 from rosmo.learner import Learner
 from rosmo.model import latent_model
+from rosmo.runs.criteria import criteria_of, refuse_criteria, refuse_unselectable
 from rosmo.types import refuse_counts, refuse_numbers
 from rosmo.worlds import WorldModel
 
@@ -44,6 +45,10 @@ class Training:
         eval_every: updates between two evaluations; a multiple of `log_every`.
         eval_episodes: episodes of an evaluation.
         checkpoint_every: updates between two checkpoints; a multiple of `log_every`.
+        keep: how many of the newest checkpoints are kept, or 'all'.
+        select_by: what scores the policy at each checkpoint, one or several of 'fqe', 'dr', 'wis', 'model',
+            'td_error' and 'return'; the best by each is kept too, and scored at the end.
+        select_updates: of each Q that a policy is scored by.
         device_bytes: a data set up to this size is put on the device; a larger one stays in host memory.
         final_episodes: episodes that the trained agent is scored by.
         held_out: share of the episodes that are not trained on, without an environment to play in or of what
@@ -70,6 +75,9 @@ class Training:
     eval_every: int = 1_000
     eval_episodes: int = 32
     checkpoint_every: int = 1_000
+    keep: int | Literal["all"] = 2
+    select_by: str | tuple[str, ...] | None = None
+    select_updates: int = 5_000
     device_bytes: int = 2**31
     final_episodes: int = 100
     held_out: float = 0.1
@@ -82,7 +90,11 @@ class Training:
     def __post_init__(self):
         counts = ("num_updates", "log_every", "eval_every", "eval_episodes", "checkpoint_every")
         refuse_counts(**{name: getattr(self, name) for name in (*counts, "final_episodes")})
+        refuse_counts(
+            select_updates=self.select_updates, **({} if self.keep == "all" else {"keep": self.keep})
+        )
         refuse_counts(0, data_seed=self.data_seed)
+        refuse_criteria(self)
         if self.max_seconds is not None:
             refuse_numbers(above=True, max_seconds=self.max_seconds)
         refuse_numbers(0, 1, noise=self.noise)
@@ -100,6 +112,11 @@ class Training:
             raise ValueError(
                 "without an environment there is nothing to collect data in: name a data set by data"
             )
+
+    @property
+    def criteria(self) -> tuple[str, ...]:
+        """What each checkpoint is scored by."""
+        return criteria_of(self.select_by)
 
     @property
     def label(self) -> str:
@@ -170,6 +187,7 @@ class Training:
             )
         if isinstance(agent, WorldModel) and not stored:
             agent.check(steps.observation)
+        refuse_unselectable(self, agent, steps)
         settings = {"window": agent.window, "num_actions": actions}
         StoreSampler(steps, **settings) if stored else checked_steps(steps, **settings)
 

@@ -48,6 +48,9 @@ def scores_of(run: RunFolder, training: Training, step: int) -> Scores:
         if result.held_out is not None:
             return Scores(held_out=result.held_out)
         return Scores([_score("sampled", result.sampled), _score("greedy", result.greedy)])
+    chosen = run.read_result().selected.values() if run.finished() else ()
+    if played := next((one for one in chosen if one["step"] == step and "sampled" in one), None):
+        return Scores([_score(policy, played[policy]) for policy in ("sampled", "greedy")])
     row = next((row for row in run.metrics.rows() if row["step"] == step), {})
     names = {"sampled": "return", "greedy": "greedy_return"}
     found = [Score(x, row[y], None, training.eval_episodes) for x, y in names.items() if y in row]

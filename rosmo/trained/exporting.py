@@ -31,7 +31,7 @@ def export(
     target: str | os.PathLike[str],
     *,
     form: str = "rosmo",
-    step: int | None = None,
+    step: int | str | None = None,
     seed: int | None = None,
     trust: bool = False,
     imports: str | Sequence[str] = (),
@@ -42,7 +42,7 @@ def export(
         folder: of the run.
         target: where to; nothing may be there yet.
         form: "rosmo" for what `rosmo.load` opens, or "stablehlo" for an acting function that needs jax alone.
-        step: the update whose checkpoint to take (None: the newest).
+        step: the update whose checkpoint to take, or what it was selected by (None: the newest).
         seed: which one of a run of several seeds.
         trust: whether the modules that the run brings with it may be imported: its agent is built of them.
         imports: modules or files of your own to import in their place, which then go with the agent.

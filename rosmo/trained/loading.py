@@ -12,6 +12,7 @@ from rosmo.agents import Agent, Remembers, TrainedAgent
 from rosmo.configs import Consent, frozen, gin_kept, open_run, said
 from rosmo.runs.checkpoint import Checkpoints
 from rosmo.runs.folder import RunFolder, seed_folder
+from rosmo.runs.selecting import step_of
 from rosmo.runs.training import Training
 from rosmo.trained.weights import read_weights
 from rosmo.types import Params, is_array
@@ -21,7 +22,7 @@ def load(
     folder: str | os.PathLike[str],
     *,
     agent: Agent | Remembers | None = None,
-    step: int | None = None,
+    step: int | str | None = None,
     seed: int | None = None,
     trust: bool = False,
     imports: str | Sequence[str] = (),
@@ -34,13 +35,16 @@ def load(
     Args:
         folder: of the run, as `runs/rosmo-catch`; with an agent, the file that `rosmo.save` has made.
         agent: built in code as it was when it was saved.
-        step: the update whose checkpoint to take (None: the newest).
+        step: the update whose checkpoint to take, or the criterion that it was selected by, as "fqe" (None:
+            the newest).
         seed: which one of a run of several seeds.
         trust: whether the modules that the run brings with it may be imported.
         imports: modules or files of your own to import in their place.
     """
     if agent is not None:
         like = eqx.filter_eval_shape(agent.init, jax.random.key(0))
+        if isinstance(step, str):
+            raise TypeError(f"a file holds one agent, selected by nothing: leave out step={step!r}")
         params, step, shape = read_weights(Path(folder).expanduser(), like, step)
         return TrainedAgent(agent, params, observation_shape=shape, settings={"step": step})
     run = of_one_seed(RunFolder(Path(folder).expanduser()), seed)
@@ -54,9 +58,9 @@ def load(
     return TrainedAgent(training.build_acting_agent(), params, observation_shape=shape, settings=settings)
 
 
-def read_params(run: RunFolder, training: Training, step: int | None = None) -> tuple[Params, int]:
+def read_params(run: RunFolder, training: Training, step: int | str | None = None) -> tuple[Params, int]:
     """Returns the parameters of a run, on one device, and after which update they are."""
-    agent = training.build_agent()
+    step, agent = step_of(run, step), training.build_agent()
     like = eqx.filter_eval_shape(agent.init, jax.random.key(0))
     if run.weights.exists():
         return read_weights(run.weights, like, step)[:2]
