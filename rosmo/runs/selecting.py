@@ -85,12 +85,14 @@ def results_of_best(
 ) -> dict[str, Any]:
     """Returns, by criterion, which checkpoint is the best, and what scores it as the run's end is scored."""
     best, found, scores = best_of(folder.metrics.rows()), {}, {}
+    if not best:  # as of several processes, which would all have to open the checkpoints
+        return {}
     with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
         for name, (step, value) in best.items():
             if step not in scores:
                 scores[step] = dict(score(learner.gather(checkpoints.restore(like, step).params)))
             found[name] = {"step": step, "score": value, **scores[step]}
-    return {"selected": found} if found else {}
+    return {"selected": found}
 
 
 def build_judge(training: Training, steps: DataSet, *, updates: int, seed: int, most: int = _MOST) -> Judge:
