@@ -108,7 +108,10 @@ def read_run(folder: RunFolder, key: Key, seed: int, environment: str) -> Run:
         raise ValueError(f"{folder.metrics.path} has no rows: {BEGIN_AGAIN}")
     evaluations = (
         Evaluation(
-            int(row["step"]), float(row["return"]), envs.normalised_or_none(environment, float(row["return"]))
+            int(row["step"]),
+            float(row["return"]),
+            envs.normalised_or_none(environment, float(row["return"])),
+            float(row["seconds"]) if "seconds" in row else None,
         )
         for row in rows
         if "return" in row

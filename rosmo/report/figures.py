@@ -22,7 +22,10 @@ def draw(summary: Summary) -> dict[str, Any]:
         drawn["compute"] = _compute(summary)
     if any(one["iqm"] is not None for one in summary["selected"]):
         drawn["selected"] = _selected(summary)
-    return drawn | {"curves": _curves(summary)}
+    drawn["curves"] = _curves(summary, "updates")
+    if all(cell["curve"]["seconds"] for cell in summary["cells"]):
+        drawn["clock"] = _curves(summary, "seconds")
+    return drawn
 
 
 def _bars(summary: Summary) -> Any:
@@ -126,8 +129,8 @@ def _compute(summary: Summary) -> Any:
     return figure
 
 
-def _curves(summary: Summary) -> Any:
-    """The returns over updates: a column for each environment and a row for each setting."""
+def _curves(summary: Summary, over: str) -> Any:
+    """The returns over updates or seconds: a column for each environment and a row for each setting."""
     style = looks(summary["methods"])
     settings = _settings(summary["cells"], summary)
     found = {cell["environment"] for cell in summary["cells"]}
@@ -141,25 +144,25 @@ def _curves(summary: Summary) -> Any:
     for axis, (environment, setting) in zip(axes.flat, (panel for row in grid for panel in row), strict=True):
         for cell in _of(summary["cells"], setting):
             if cell["environment"] == environment:
-                _curve(axis, cell, style[cell["method"]])
+                _curve(axis, cell, style[cell["method"]], over)
         title = f"{environment}, {_title(summary, setting)}" if setting else environment
         axis.set_title(title, fontsize="medium")
-        # Of all settings: their panels share an axis.
-        alike = [cell["updates"] for cell in summary["cells"] if cell["environment"] == environment]
-        update_ticks(axis, list(itertools.chain(*alike)))
+        if over == "updates":  # of all settings: their panels share an axis
+            alike = [cell["updates"] for cell in summary["cells"] if cell["environment"] == environment]
+            update_ticks(axis, list(itertools.chain(*alike)))
     for row in axes:
         row[0].set_ylabel("episode return")
     for axis in axes[-1]:
-        axis.set_xlabel("updates")
+        axis.set_xlabel(over)
     legend(figure, axes, summary["methods"])
     return figure
 
 
-def _curve(axis: Any, cell: dict[str, Any], look: dict[str, Any]) -> None:
-    updates, mean = np.array(cell["curve"]["updates"]), np.array(cell["curve"]["mean"])
+def _curve(axis: Any, cell: dict[str, Any], look: dict[str, Any], over: str) -> None:
+    places, mean = np.array(cell["curve"][over]), np.array(cell["curve"]["mean"])
     std = np.array([0.0 if value is None else value for value in cell["curve"]["std"]])
-    axis.plot(updates, mean, label=cell["method"], **look)
-    axis.fill_between(updates, mean - std, mean + std, color=look["color"], alpha=0.15, linewidth=0)
+    axis.plot(places, mean, label=cell["method"], **look)
+    axis.fill_between(places, mean - std, mean + std, color=look["color"], alpha=0.15, linewidth=0)
 
 
 def _settings(found: list[dict[str, Any]], summary: Summary) -> list[str]:

@@ -19,11 +19,12 @@ class Key(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """Scores on the way: the mean return after some updates, and its normalised score."""
+    """Scores on the way: the mean return after some updates and seconds, and its normalised score."""
 
     updates: int
     score: float
     normalised: float | None
+    seconds: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -113,8 +113,13 @@ def _curve(runs: Sequence[Run]) -> dict[str, list]:
     by_updates = [{e.updates: e.score for e in run.evaluations} for run in runs]
     updates = sorted(set.intersection(*map(set, by_updates)))
     points = [_mean_and_std([scores[step] for scores in by_updates]) for step in updates]
+    seconds = {
+        step: [e.seconds for run in runs for e in run.evaluations if e.updates == step] for step in updates
+    }
+    timed = all(each is not None for several in seconds.values() for each in several)
     return {
         "updates": updates,
+        "seconds": [float(np.mean(seconds[step])) for step in updates] if timed else None,
         "mean": [point["mean"] for point in points],
         "std": [point["std"] for point in points],
         "seeds": [[scores[step] for step in updates] for scores in by_updates],

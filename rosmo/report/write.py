@@ -42,6 +42,8 @@ _CAPTIONS = {
     "compute": "The IQM that a budget of compute for each run reaches: every run at its last evaluation "
     "within the budget, a run that is over at its end. These evaluations have fewer episodes than those of "
     "the tables, and a score is reached somewhere before the evaluation that shows it.",
+    "clock": "The same over the seconds of training, evaluations apart: those of a run on one core are the "
+    "time that it had of it.",
     "curves": "Returns by sampled actions: mean over seeds, and a band of one standard deviation. Where some "
     "runs are much longer than others, the axis is logarithmic past the end of the shortest.",
 }
@@ -84,6 +86,7 @@ def markdown(summary: dict[str, Any], pictures: dict[str, str]) -> str:
     if summary["equal_updates"]:
         parts += [_EQUAL, tables.equal_updates(summary)]
     parts += ["By greedy actions:", tables.returns(summary, "greedy"), _picture("curves", pictures)]
+    parts += [_picture("clock", pictures)] if "clock" in pictures else []
     if summary["selected"]:
         parts += ["## Which checkpoint", _SELECTED, tables.selected(summary)]
         parts += [_picture("selected", pictures)] if "selected" in pictures else []

@@ -82,12 +82,15 @@ def begin(root: Path, cell: experiments.Cell) -> RunFolder:
     folder = RunFolder(root / cell.folder)
     folder.begin(gin.config_str(), SETTINGS | {"seed": cell.seed})
     for step in range(0, training.num_updates // 2 + 1, 1_000):
-        folder.metrics.append({"step": step, "return": step / 1_000, "updates_per_second": 100.0 + step})
+        speed = {"updates_per_second": 100.0 + step, "seconds": step / (100 + cell.seed)}
+        folder.metrics.append({"step": step, "return": step / 1_000, **speed})
     return folder
 
 
 def finish(folder: RunFolder, step: int, score: float) -> None:
-    folder.metrics.append({"step": step, "return": score, "updates_per_second": 10_000.0})
+    folder.metrics.append(
+        {"step": step, "return": score, "updates_per_second": 10_000.0, "seconds": step / 100}
+    )
     folder.finish({"step": step, "sampled": [score - 1, score + 1], "greedy": [score, score + 2]})
 
 
@@ -122,7 +125,7 @@ def test_the_tables_are_these(reported):
 
 def test_every_picture_is_small_and_in_the_report(reported):
     pictures = {path.name for path in reported.glob("*.png")}
-    assert pictures == {"main.png", "profile.png", "compute.png", "curves.png"}
+    assert pictures == {"main.png", "profile.png", "compute.png", "curves.png", "clock.png"}
     text = (reported / "report.md").read_text()
     for name in pictures:
         assert f"]({name})" in text
@@ -207,6 +210,8 @@ def test_a_budget_takes_the_last_evaluation_within_it(numbers):
 
 def test_curves_are_of_the_evaluations_that_all_seeds_have(numbers):
     cell = next(c for c in numbers["cells"] if (c["method"], c["environment"]) == ("ROSMO", "cartpole"))
+    late = np.mean([1 / (100 + seed) for seed in range(3)])  # seconds of an update, by the mean seed
+    assert cell["curve"].pop("seconds") == pytest.approx([0, 1_000 * late, 2_000 * late, 40])
     assert cell["curve"] == {
         "updates": [0, 1_000, 2_000, 4_000],
         "mean": [0.0, 1.0, 2.0, 950.0],
