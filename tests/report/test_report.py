@@ -211,8 +211,8 @@ def test_a_budget_takes_the_last_evaluation_within_it(numbers):
 def test_curves_are_of_the_evaluations_that_all_seeds_have(numbers):
     cell = next(c for c in numbers["cells"] if (c["method"], c["environment"]) == ("ROSMO", "cartpole"))
     late = np.mean([1 / (100 + seed) for seed in range(3)])  # seconds of an update, by the mean seed
-    assert cell["curve"].pop("seconds") == pytest.approx([0, 1_000 * late, 2_000 * late, 40])
     assert cell["curve"] == {
+        "seconds": pytest.approx([0, 1_000 * late, 2_000 * late, 40]),
         "updates": [0, 1_000, 2_000, 4_000],
         "mean": [0.0, 1.0, 2.0, 950.0],
         "std": [0.0, 0.0, 0.0, 50.0],
