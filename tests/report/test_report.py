@@ -335,7 +335,7 @@ def test_without_reference_scores_there_are_returns_alone(tmp_path, monkeypatch)
         finish(begin(tmp_path / "runs", cell), 15_000, 1.0)
     text = write(gather(experiment, tmp_path / "runs"), tmp_path / "docs").read_text()
     assert "the library has no reference scores of catch" in text
-    assert sorted(path.name for path in (tmp_path / "docs").glob("*.png")) == ["curves.png"]
+    assert sorted(path.name for path in (tmp_path / "docs").glob("*.png")) == ["clock.png", "curves.png"]
 
 
 def test_no_finished_run_is_one_sentence_that_says_what_to_run(tmp_path, capsys):
