@@ -14,6 +14,7 @@ from rosmo.data.episodes import each_episode
 from rosmo.data.rlds import choose_episodes
 from rosmo.data.rlds.episodes import named
 from rosmo.data.screens import as_stacks
+from rosmo.registry import nearest
 from rosmo.types import Trajectory
 
 _MASKS = "invalid_actions"  # among the infos of an episode: Minari has no field for them
@@ -154,9 +155,11 @@ def _load(dataset_id: str) -> Any:
     try:
         return minari.load_dataset(dataset_id)
     except FileNotFoundError:
-        found = ", ".join(minari.list_local_datasets()) or "none"
+        there = minari.list_local_datasets()
+        hint = f": did you mean {near}?" if (near := nearest(dataset_id, there)) else ""
         raise FileNotFoundError(
-            f"there is no Minari data set {dataset_id!r} on this machine (there are: {found}); get it with "
+            f"there is no Minari data set {dataset_id!r} on this machine{hint} (there are: "
+            f"{', '.join(there) or 'none'}); get it with "
             f"`minari download {dataset_id}`"
         ) from None
 
