@@ -219,10 +219,10 @@ class Player:
         shown, single = self._trained._batched(observation)
         count = None if single else len(shown)
         if count != self._episodes:
+            plays = "one episode" if self._episodes is None else f"{self._episodes} episodes"
+            seen = "one observation" if single else f"{count} of them"
             raise ValueError(
-                f"this player plays {self._episodes or 'one'} episode{'s' * (self._episodes is not None)}, and "
-                f"was shown {'one observation' if single else f'a batch of {count}'}: say how many by "
-                "trained.start(episodes)"
+                f"this player plays {plays}, and was shown {seen}: say how many by trained.start(episodes)"
             )
         begins = np.asarray(first, bool) | (self._time == 0)
         if begins.shape not in ((), (len(shown),)):

@@ -51,7 +51,7 @@ def test_masks_that_are_none(trained):
 
 
 def test_players_of_other_episodes(trained):
-    with pytest.raises(ValueError, match=r"plays one episode, and was shown a batch of 2: say how"):
+    with pytest.raises(ValueError, match=r"plays one episode, and was shown 2 of them: say how"):
         trained.start().act(observations(2))
     with pytest.raises(ValueError, match=r"first is one flag, or one for each of 2 episodes: got the"):
         trained.start(2).act(observations(2), first=[True] * 3)

@@ -106,6 +106,13 @@ def test_masks_and_pixels_come_back_from_minari(walks):
     equal(steps, open_data("minari:walks/masks-v0"))
 
 
+def test_a_single_episode_is_refused_before_there_is_a_folder(walks, capsys):
+    np.savez("one.npz", **{name: values[:5] for name, values in np.load(walks).items()})  # pyright: ignore
+    assert main(["train", "-p", "data = 'one.npz'", "--run", "run"]) == 1
+    assert "there is 1 episode, and some are to be held out" in capsys.readouterr().err
+    assert not Path("run").exists()
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
