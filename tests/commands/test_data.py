@@ -48,10 +48,10 @@ def test_a_file_is_shown_imported_and_exported(walks, capsys):
     assert "40, of which 20 terminated (50%) and 20 were cut off" in out
     assert "observations  float32 [4]" in out
     assert width_of("walks-data.png") > 600
-    assert main(["data", "import", walks, "rlds", "--environment", "catch"]) == 0
+    assert main(["data", "import", walks, "rlds", "--environment", "gym/CartPole-v1"]) == 0
     assert "40 episodes, 200 transitions" in capsys.readouterr().out
     equal(from_file(walks), from_rlds("rlds"))
-    assert rlds.read_metadata("rlds") == {"source": "walks.npz", "environment": "catch"}
+    assert rlds.read_metadata("rlds") == {"source": "walks.npz", "environment": "gym/CartPole-v1"}
     assert main(["data", "import", walks, "rlds"]) == 1
     assert "there is a data set in" in capsys.readouterr().err
     assert main(["data", "export", "rlds", "minari:walks/tiny-v0"]) == 0
@@ -104,6 +104,16 @@ def test_masks_and_pixels_come_back_from_minari(walks):
     steps.discount[steps.is_last] = 1 - steps.is_terminal[steps.is_last]
     rosmo_minari.write("walks/masks-v0", steps, num_actions=4, description="masks")
     equal(steps, open_data("minari:walks/masks-v0"))
+
+
+@pytest.mark.parametrize("name", ["catch", "cartpole"])
+def test_data_is_not_said_to_be_of_an_environment_that_it_does_not_fit(walks, name, capsys):
+    assert main(["data", "import", walks, "there", "--environment", name]) == 1
+    assert (
+        f"the data was not recorded in {name}: it has observations of the shape [4] and"
+        in capsys.readouterr().err
+    )
+    assert not Path("there").exists()
 
 
 def test_a_single_episode_is_refused_before_there_is_a_folder(walks, capsys):
