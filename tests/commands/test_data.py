@@ -71,6 +71,15 @@ def test_a_file_is_shown_imported_and_exported(walks, capsys):
     assert "is no name of a Minari data set" in capsys.readouterr().err
 
 
+def test_a_picture_has_the_whole_name_of_a_directory(walks, monkeypatch):
+    assert main(["data", "import", walks, "walks-0.1"]) == 0
+    assert main(["data", "show", "walks-0.1/"]) == 0
+    monkeypatch.chdir("walks-0.1")
+    assert main(["data", "show", "."]) == 0
+    for folder in ("..", "."):
+        assert width_of(f"{folder}/walks-0.1-data.png") > 600
+
+
 def test_a_store_of_frames_is_shown(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     episodes = list(record("catch", "random", episodes=3))
