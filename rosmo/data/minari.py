@@ -28,7 +28,7 @@ def read(dataset_id: str, *, fraction: float = 1.0, seed: int = 0) -> Trajectory
     games become stacks of four grey frames of 84×84, as agents see them.
 
     Args:
-        dataset_id: as in `minari.load_dataset`, for example "D4RL/minigrid/fourrooms-v0".
+        dataset_id: as in `minari.load_dataset`, for example "atari/pong/expert-v0".
         fraction: the share of the episodes to keep, drawn at random; for one seed, a smaller share is part of
             a larger one.
         seed: chooses the episodes.
