@@ -2,10 +2,12 @@
 
 import difflib
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 Part = TypeVar("Part")
+_MANY = 10  # names of one family, that are not listed one by one
 
 
 class UnknownPartError(KeyError):
@@ -48,7 +50,7 @@ class Registry:
             return self._parts[name]
         hint = f" Did you mean {near}?" if (near := nearest(str(name), self._parts)) else ""
         raise UnknownPartError(
-            f"there is no {self.kind} {name!r}.{hint} There are: {', '.join(self.names()) or 'none'}."
+            f"there is no {self.kind} {name!r}.{hint} There are: {_listed(self.names()) or 'none'}."
         )
 
     def names(self) -> tuple[str, ...]:
@@ -72,6 +74,18 @@ class Registry:
 def nearest(name: str, names: Iterable[str]) -> str:
     """Returns the names that someone who wrote `name` may have meant, as a text; an empty one for none."""
     return " or ".join(map(repr, difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)))
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Names one after the other; families of many, as atari/…, in one word each."""
+    names = list(names)
+    sizes = Counter(name.rpartition("/")[0] for name in names)
+    families = {name: name.rpartition("/")[0] for name in names}
+    short = {f"{family}/…": size for family, size in sizes.items() if family and size > _MANY}
+    listed = dict.fromkeys(
+        f"{families[name]}/…" if f"{families[name]}/…" in short else name for name in names
+    )
+    return ", ".join(f"{name} ({short[name]})" if name in short else name for name in listed)
 
 
 def _where(part: Callable[..., Any]) -> str:

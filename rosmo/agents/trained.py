@@ -72,6 +72,9 @@ class TrainedAgent:
         self._begin = jax.jit(lambda leaves, batch: begin(of(leaves), batch), static_argnums=1)
         self._improve = jax.jit(improve)
 
+    def __repr__(self) -> str:
+        return f"TrainedAgent({type(self.agent).__name__}, observation_shape={self.observation_shape})"
+
     @property
     def model(self) -> Params:
         """The parameters by another name: they are the model, as in `trained.model.encode(observations)`."""
@@ -139,7 +142,7 @@ class TrainedAgent:
 
     def _batched(self, observation: Any) -> tuple[np.ndarray, bool]:
         """A batch of observations, and whether it was a single one that was given."""
-        shown = np.asarray(observation)
+        shown = _numbers(observation)
         if shown.shape == self.observation_shape:
             return shown[None], True
         if shown.ndim and len(shown) and shown.shape[1:] == self.observation_shape:
@@ -168,13 +171,18 @@ class TrainedAgent:
         """The mask of a batch as a keyword, or nothing: not every agent takes one."""
         if invalid_actions is None:
             return {}
-        mask = np.asarray(invalid_actions, bool)
+        mask = np.asarray(invalid_actions)
+        if mask.dtype != bool and not np.isin(mask, (0, 1)).all():
+            raise ValueError("invalid_actions are booleans, or 0 and 1: true where an action is not allowed")
+        mask = mask.astype(bool)
         actions = getattr(self.params, "num_actions", mask.shape[-1] if mask.ndim else 1)
         if mask.shape not in ((actions,), (count, actions)):
             raise ValueError(
                 f"invalid_actions has the shape [{actions}], or [{count}, {actions}] for a batch of {count}: "
                 f"got one of {list(mask.shape)}"
             )
+        if mask.all(axis=-1).any():
+            raise ValueError("invalid_actions forbid every action")
         return {"invalid_actions": np.broadcast_to(mask, (count, actions))}
 
     def _seeds(self, seed: int | None, time: int) -> Integer[np.ndarray, "2"]:
@@ -211,11 +219,18 @@ class Player:
         shown, single = self._trained._batched(observation)
         count = None if single else len(shown)
         if count != self._episodes:
+            plays = "one episode" if self._episodes is None else f"{self._episodes} episodes"
+            seen = "one observation" if single else f"{count} of them"
             raise ValueError(
-                f"this player is in {_in_words(self._episodes)}, and was shown {_in_words(count)}: say how "
-                "many by trained.start(episodes)"
+                f"this player plays {plays}, and was shown {seen}: say how many by trained.start(episodes)"
             )
-        begins = np.broadcast_to(np.asarray(first, bool) | (self._time == 0), len(shown))
+        begins = np.asarray(first, bool) | (self._time == 0)
+        if begins.shape not in ((), (len(shown),)):
+            raise ValueError(
+                f"first is one flag, or one for each of {len(shown)} episodes: got the shape "
+                f"{list(begins.shape)}"
+            )
+        begins = np.broadcast_to(begins, len(shown))
         actions, self._memory = self._trained._chosen(
             shown, begins, self._memory, self._seed, self._time, self._greedy, invalid_actions
         )
@@ -223,8 +238,23 @@ class Player:
         return int(actions[0]) if single else actions
 
 
-def _in_words(episodes: int | None) -> str:
-    return "the observation of one episode" if episodes is None else f"a batch of {episodes}"
+def _numbers(observation: Any) -> np.ndarray:
+    """An array of finite numbers, which alone is shown; a dictionary with one entry counts as that entry."""
+    while isinstance(observation, Mapping) and len(observation) == 1:
+        (observation,) = observation.values()
+    try:
+        shown = np.asarray(observation)
+    except ValueError:  # parts of several shapes
+        shown = np.asarray(None)
+    real = shown.dtype.kind in "biu" or jax.numpy.issubdtype(shown.dtype, jax.numpy.floating)
+    if not real:
+        raise TypeError(
+            f"an observation is an array of real numbers, and this {type(observation).__name__} is none (of "
+            "what gymnasium's reset() and step() return, the observation is the first)"
+        )
+    if shown.dtype.kind not in "biu" and not np.isfinite(shown).all():
+        raise ValueError("an observation has numbers that are not finite, by which no agent can act")
+    return shown
 
 
 def _none(count: int) -> Bool[np.ndarray, "batch"]:

@@ -8,6 +8,7 @@ from typing import Any
 from rosmo import agents, configs, envs, networks, operators, regularizers, worlds
 from rosmo.collect import policies
 from rosmo.commands.shared import add_imports
+from rosmo.configs.listing import as_written
 
 _ATARI = "atari/"
 
@@ -54,7 +55,7 @@ def _settings(part: Callable[..., Any]) -> str:
     """The parameters that have a default, which a configuration may change."""
     parameters = inspect.signature(part).parameters.values()
     return ", ".join(
-        f"{p.name}={p.default!r}"
+        f"{p.name}={as_written(p.default)}"
         for p in parameters
         if p.default is not p.empty and p.name != "invalid_actions"
     )

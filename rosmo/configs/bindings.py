@@ -113,7 +113,7 @@ def load(
             )
         refuse_wrong_kinds(told(), exposed())
         if not text:  # what a run wrote down has been checked, and says no more of what was overridden
-            refuse_unused([*bindings, *(each for _, each in included)])
+            refuse_unused([*bindings, *(each for _, each in included)], exposed())
             refuse_idle(bindings, before | reached())
         return gin.get_configurable("train")()
 

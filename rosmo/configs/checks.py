@@ -1,7 +1,8 @@
 """What a configuration may not say, though gin would pass over it in silence."""
 
+import inspect
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import gin
 
@@ -19,17 +20,29 @@ def told() -> dict[tuple[str, str], dict]:
     return gin.config._CONFIG  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def refuse_unused(texts: Sequence[str]) -> None:
-    """Refuses macros and scopes that no text ever refers to."""
+def refuse_unused(texts: Sequence[str], parts: Mapping[str, Callable]) -> None:
+    """Refuses macros and scopes that no text ever refers to.
+
+    Args:
+        texts: all that was said.
+        parts: what gin knows, by name: a setting of one that is trained here may have been meant.
+    """
     used = {name for text in texts for name in re.findall(r"%(\w+)", text)}
     scopes = {name for text in texts for name in re.findall(r"@(\w+)/", text)}
     for scope, selector in told():
         if selector == "gin.macro" and scope not in used:
-            raise ConfigError(
-                f"nothing uses {scope!r}.{hint(scope, used)} There are: {', '.join(sorted(used))}."
-            )
+            meant = [
+                f"{part}.{scope}" for part in sorted(reached() & parts.keys()) if _takes(parts[part], scope)
+            ]
+            question = hint(scope, used) if not meant else f" Did you mean {' or '.join(map(repr, meant))}?"
+            raise ConfigError(f"nothing uses {scope!r}.{question} There are: {', '.join(sorted(used))}.")
         if selector != "gin.macro" and scope and scope not in scopes:
             raise ConfigError(f"nothing refers to the scope of {scope}/{selector}: write it without {scope}/")
+
+
+def _takes(part: Callable, setting: str) -> bool:
+    parameter = inspect.signature(part).parameters.get(setting)
+    return parameter is not None and parameter.default is not parameter.empty
 
 
 def refuse_idle(bindings: Sequence[str], reached: set[str]) -> None:

@@ -68,12 +68,12 @@ def _values() -> dict[str, str]:
     found = {}
     for (scope, selector), said in told().items():
         if selector == "gin.macro":
-            found[scope] = _as_written(said["value"])
+            found[scope] = as_written(said["value"])
             continue
         part = selector.rpartition(".")[2]
         for setting, value in said.items():
-            if not _as_written(value).startswith("%"):
-                found["/".join(filter(None, [scope, f"{part}.{setting}"]))] = _as_written(value)
+            if not as_written(value).startswith("%"):
+                found["/".join(filter(None, [scope, f"{part}.{setting}"]))] = as_written(value)
     return found
 
 
@@ -87,7 +87,7 @@ def _defaults(name: str) -> Iterator[Setting]:
         file = inspect.getsourcefile(inspect.unwrap(part))
         origin = _shown(Path(file)) if file else ""
         comment = _documented(part, parameter.name)
-        yield Setting(f"{name}.{parameter.name}", _as_written(parameter.default), comment, origin)
+        yield Setting(f"{name}.{parameter.name}", as_written(parameter.default), comment, origin)
 
 
 def _documented(part: Callable[..., Any], setting: str) -> str:
@@ -97,7 +97,8 @@ def _documented(part: Callable[..., Any], setting: str) -> str:
     return re.sub(r"\s+", " ", found[1]) if found else ""
 
 
-def _as_written(value: Any) -> str:
+def as_written(value: Any) -> str:
+    """Returns a value as a configuration would have it."""
     return f"@{value.__name__}" if hasattr(value, "__name__") else repr(value)
 
 

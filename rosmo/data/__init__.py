@@ -16,7 +16,7 @@ DataSet = Trajectory | FrameStore  # steps `[N]` in memory, or frames on disk
 
 def from_minari(dataset_id: str, *, fraction: float = 1.0, seed: int = 0) -> Trajectory:
     """Returns the steps `[N]` of a local Minari data set, as `rosmo.data.minari.read` does."""
-    return minari.read(dataset_id, fraction=fraction, seed=seed)
+    return minari.read(dataset_id.removeprefix("minari:"), fraction=fraction, seed=seed)
 
 
 def from_rlds(

@@ -67,8 +67,7 @@ def as_typed(field: str, values: Any) -> np.ndarray:
         return array.astype(array.dtype.newbyteorder("="), copy=False)
     if field == "action":
         if not _is_real(array.dtype, np.integer):
-            hint = f": {NO_CONTINUOUS}" if array.dtype.kind == "f" else ""
-            raise TypeError(f"actions must be integers, got {array.dtype}{hint}")
+            raise TypeError(f"actions must be integers, got {array.dtype}{_hint_of_floats(array)}")
         kept, limits = "32 bits", np.iinfo(np.int32)
         lost = (array < limits.min) | (array > limits.max)
     elif field in ("reward", "discount"):
@@ -86,6 +85,13 @@ def as_typed(field: str, values: Any) -> np.ndarray:
         fault = f"{_NOUNS[field]} that does not fit into {kept}"
         _refuse({fault: np.asarray(steps.reshape(len(steps), -1).any(axis=1))})
     return array.astype(DTYPES[field], copy=False)
+
+
+def _hint_of_floats(actions: np.ndarray) -> str:
+    if actions.dtype.kind != "f":
+        return ""
+    whole = actions.ndim == 1 and np.array_equal(actions, np.round(actions))
+    return f": {'they are whole numbers, so make integers of them' if whole else NO_CONTINUOUS}"
 
 
 def _is_real(dtype: np.dtype, *kinds: type) -> bool:
@@ -165,10 +171,10 @@ def refuse_bad_values(columns: Mapping[str, np.ndarray], num_actions: int, *, fi
             first,
         )
     if "observation" in columns:
-        _refuse_bad_observations(columns["observation"])
+        refuse_bad_observations(columns["observation"])
 
 
-def _refuse_bad_observations(observations: np.ndarray) -> None:
+def refuse_bad_observations(observations: np.ndarray) -> None:
     """Refuses what is not finite, what squares would overflow of, and what the device would wrap around."""
     dtype = observations.dtype
     if jnp.issubdtype(dtype, np.bool_):

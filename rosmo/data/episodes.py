@@ -9,6 +9,7 @@ from jaxtyping import Int
 from rosmo.data.check import checked_steps
 from rosmo.types import Trajectory
 
+_MOST_ACTIONS = 2**16  # that are taken for numbers of actions, and not for names of them
 _HELD_OUT = 2**31  # apart from the draw that a fraction of a data set is chosen by
 
 
@@ -17,7 +18,13 @@ def number_of_actions(steps: Trajectory) -> int:
     if steps.invalid_actions is not None:
         return int(steps.invalid_actions.shape[-1])
     taken = np.asarray(steps.action)[~np.asarray(steps.is_last)]
-    return int(taken.max(initial=0)) + 1
+    largest = int(taken.max(initial=0))
+    if largest >= _MOST_ACTIONS:
+        raise ValueError(
+            f"the largest action is {largest:,}, and an agent would choose among all below it: number the "
+            "actions from 0 without gaps, or say num_actions"
+        )
+    return largest + 1
 
 
 def checked(steps: Trajectory, num_actions: int | None = None) -> Trajectory:

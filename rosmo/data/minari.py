@@ -14,6 +14,7 @@ from rosmo.data.episodes import each_episode
 from rosmo.data.rlds import choose_episodes
 from rosmo.data.rlds.episodes import named
 from rosmo.data.screens import as_stacks
+from rosmo.registry import nearest
 from rosmo.types import Trajectory
 
 _MASKS = "invalid_actions"  # among the infos of an episode: Minari has no field for them
@@ -27,7 +28,7 @@ def read(dataset_id: str, *, fraction: float = 1.0, seed: int = 0) -> Trajectory
     games become stacks of four grey frames of 84×84, as agents see them.
 
     Args:
-        dataset_id: as in `minari.load_dataset`, for example "D4RL/minigrid/fourrooms-v0".
+        dataset_id: as in `minari.load_dataset`, for example "atari/pong/expert-v0".
         fraction: the share of the episodes to keep, drawn at random; for one seed, a smaller share is part of
             a larger one.
         seed: chooses the episodes.
@@ -154,9 +155,11 @@ def _load(dataset_id: str) -> Any:
     try:
         return minari.load_dataset(dataset_id)
     except FileNotFoundError:
-        found = ", ".join(minari.list_local_datasets()) or "none"
+        there = minari.list_local_datasets()
+        hint = f": did you mean {near}?" if (near := nearest(dataset_id, there)) else ""
         raise FileNotFoundError(
-            f"there is no Minari data set {dataset_id!r} on this machine (there are: {found}); get it with "
+            f"there is no Minari data set {dataset_id!r} on this machine{hint} (there are: "
+            f"{', '.join(there) or 'none'}); get it with "
             f"`minari download {dataset_id}`"
         ) from None
 

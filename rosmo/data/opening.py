@@ -16,7 +16,7 @@ def is_file(where: str) -> bool:
     """Whether a data set is a file of arrays, by its name."""
     return (
         not where.startswith(MINARI)
-        and Path(where).suffix in SUFFIXES
+        and Path(where).suffix.lower() in SUFFIXES
         and not Path(where).expanduser().is_dir()
     )
 

@@ -123,6 +123,8 @@ def _doubts_of_episodes(data: Trajectory | FrameStore, columns: Columns, count: 
         yield f"{copies} of {count} episodes are {alike}"
     if "observation" in columns and columns["observation"][0].size:
         observation = columns["observation"]
+        if observation.ndim == 1 and observation.dtype.kind in "iu":
+            yield "an observation is one whole number: if it numbers a state, make a one-hot vector of it"
         still = int((observation.min(axis=0) == observation.max(axis=0)).sum())
         numbers = observation[0].size
         if still == numbers:

@@ -1,5 +1,6 @@
 """What an environment is, how one is made by name, and the scores that returns are measured against."""
 
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -31,9 +32,9 @@ def get(name: str) -> Callable[..., dm_env.Environment]:
     try:
         return registry.get(name)
     except UnknownPartError as error:
-        raise UnknownPartError(
-            f"{error} Gymnasium's are called {PREFIX}ID, as in {PREFIX}CartPole-v1."
-        ) from None
+        identity = re.sub(r"^gym(nasium)?/", "", name, flags=re.IGNORECASE)
+        known = f"this one {PREFIX}{identity}" if re.search(r"-v\d+$", name) else f"as in {PREFIX}CartPole-v1"
+        raise UnknownPartError(f"{error} Gymnasium's are called {PREFIX}ID, {known}.") from None
 
 
 def make(name: str, *, seed: int, noise: float = 0.0) -> dm_env.Environment:

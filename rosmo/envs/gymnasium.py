@@ -66,14 +66,15 @@ class Gymnasium(dm_env.Environment):
 
     def reset(self) -> dm_env.TimeStep:
         seed, self._seed = self._seed, None  # given once: the same at every reset would be one episode
-        observation, _ = self.environment.reset(seed=seed)
+        observation, _ = _returned(self.environment.reset(seed=seed), 2, "reset")
         self._over = False
         return dm_env.restart(self._observe(observation))
 
     def step(self, action: Any) -> dm_env.TimeStep:
         if self._over:
             return self.reset()
-        found, reward, terminated, truncated, _ = self.environment.step(int(action) + self._first_action)
+        returned = self.environment.step(int(action) + self._first_action)
+        found, reward, terminated, truncated, _ = _returned(returned, 5, "step")
         observation = self._observe(found)
         self._over = bool(terminated or truncated)
         if not self._over:
@@ -105,7 +106,24 @@ class Gymnasium(dm_env.Environment):
         self.environment.close()
 
     def _observe(self, observation: Any) -> Shaped[np.ndarray, "..."]:
-        return np.array(self._read(observation), self._dtype)  # a copy: some environments go on in theirs
+        shown = np.array(self._read(observation), self._dtype)  # a copy: some environments go on in theirs
+        if shown.shape != self._spec.shape:
+            raise ValueError(
+                f"{self.environment} shows an observation of the shape {list(shown.shape)}, and its "
+                f"observation_space says {list(self._spec.shape)}: one of them is wrong"
+            )
+        return shown
+
+
+def _returned(values: Any, count: int, by: str) -> Any:
+    """What an environment returned, if those are as many values as gymnasium has."""
+    if not isinstance(values, tuple) or len(values) != count:
+        found = f"{len(values)}" if isinstance(values, tuple) else f"a single {type(values).__name__}"
+        raise TypeError(
+            f"{by}() of a gymnasium environment returns {count} values, and this one's {found}: "
+            "environments of the former gym go through gymnasium.make('GymV26Environment-v0', env=…) first"
+        )
+    return values
 
 
 def builder(name: str) -> Callable[..., dm_env.Environment]:

@@ -1,6 +1,7 @@
 """Playing what was trained in an environment of one's own: `rosmo.evaluate`."""
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -42,6 +43,10 @@ def evaluate(
         seed: of the actions and the environments (one of dm_env's that is made already has its own).
         environments: how many are played at once.
     """
+    if not isinstance(trained, TrainedAgent):
+        raise TypeError(
+            f"evaluate plays a TrainedAgent, as rosmo.load returns it, and not {type(trained).__name__}"
+        )
     refuse_counts(episodes=episodes, environments=environments)
     refuse_counts(0, seed=seed)
     make, copies = _maker(environment, environments)
@@ -58,6 +63,12 @@ def _maker(environment: Any, most: int) -> tuple[Callable[[int], dm_env.Environm
     if isinstance(environment, dm_env.Environment):
         return lambda seed: environment, 1
     if callable(environment):
+        try:
+            inspect.signature(environment).bind(0)
+        except TypeError as error:
+            raise TypeError(
+                "the function that makes an environment is called with a seed, as lambda seed: … is"
+            ) from error
         return functools.partial(_made, environment), most
     return lambda seed: envs.from_gymnasium(environment, seed=seed), 1
 

@@ -73,7 +73,7 @@ def as_report(scores: Mapping[str, Any]) -> str:
         names = ("value", "return") if "value_rmse" in scores else ("disagreement", "error")
         lines += ["", f"{names[0]}s in tenths, from the lowest, and the {names[1]}s that followed:"]
         for row, name in zip(np.transpose(scores["calibration"]), names, strict=True):
-            lines.append(f"  {name:<13}" + "".join(f"{x:>9.3g}" for x in row))
+            lines.append(f"  {name:<13}" + "".join(f" {x:>9.3g}" for x in row))
     return "\n".join(lines)
 
 

@@ -167,13 +167,19 @@ class Training:
 
     def divided(self, agent: Trained, steps: DataSet) -> tuple[DataSet, DataSet | None]:
         """Returns what to train on and, unless the agent is to play, the episodes that are held out."""
-        if self.plays(agent):
+        if (parts := self._parted(agent, steps)) is None:
             return steps, None
-        count = steps.num_episodes if isinstance(steps, FrameStore) else int(np.sum(steps.is_last))
-        kept, held = held_out_episodes(count, self.held_out, self.data_seed)
+        kept, held = parts
         if isinstance(steps, FrameStore):
             return steps.taking(kept), steps.taking(held)
         return take_episodes(steps, kept), take_episodes(steps, held)
+
+    def _parted(self, agent: Trained, steps: DataSet) -> tuple[np.ndarray, np.ndarray] | None:
+        """The numbers of the episodes to train on and of those that are held out, if any are to be."""
+        if self.plays(agent):
+            return None
+        count = steps.num_episodes if isinstance(steps, FrameStore) else int(np.sum(steps.is_last))
+        return held_out_episodes(count, self.held_out, self.data_seed)
 
     def check(self, agent: Trained, steps: DataSet) -> None:
         """Refuses a data set that this cannot be trained on."""
@@ -194,6 +200,7 @@ class Training:
     def rehearse(self, learner: Learner, steps: DataSet) -> None:
         """Traces an update, so that a setting that cannot work fails before anything is made."""
         self.check(learner.agent, steps)
+        self._parted(learner.agent, steps)
         batch, window = learner.batch_size, learner.agent.window
         if isinstance(steps, FrameStore):
             one = steps.read(np.zeros(1, np.int64), window)

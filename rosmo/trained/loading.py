@@ -47,7 +47,13 @@ def load(
             raise TypeError(f"a file holds one agent, selected by nothing: leave out step={step!r}")
         params, step, shape = read_weights(Path(folder).expanduser(), like, step)
         return TrainedAgent(agent, params, observation_shape=shape, settings={"step": step})
-    run = of_one_seed(RunFolder(Path(folder).expanduser()), seed)
+    path = Path(folder).expanduser()
+    if path.is_file():
+        raise ValueError(
+            f"{path} is a file: of a run name its folder, and with parameters that rosmo.save has kept the "
+            "agent=… that they are of"
+        )
+    run = of_one_seed(RunFolder(path), seed)
     allowed = Consent(trust, [imports] if isinstance(imports, str) else imports)
     with gin_kept():
         _, settings = open_run(run, allowed)
@@ -64,6 +70,8 @@ def read_params(run: RunFolder, training: Training, step: int | str | None = Non
     like = eqx.filter_eval_shape(agent.init, jax.random.key(0))
     if run.weights.exists():
         return read_weights(run.weights, like, step)[:2]
+    if "step" in run.read_settings():  # as in what was exported
+        raise FileNotFoundError(f"{run.path} has no {run.weights.name}: fetch it again")
     if not run.checkpoints.exists():
         raise FileNotFoundError(f"{run.path} has no checkpoint yet: it is saved as the run goes on")
     checkpoints = Checkpoints(run.checkpoints)

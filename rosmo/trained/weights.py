@@ -39,6 +39,9 @@ def write_weights(path: Path, params: Params, step: int, observation_shape: tupl
     """Writes the arrays of parameters, each by its place in them."""
     from safetensors.numpy import save as as_bytes
 
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder: name a file in it, as {path / 'mine.safetensors'}")
+
     arrays = {name: np.asarray(jax.device_get(x), order="C") for name, x in _named(params).items()}
     about = {_STEP: str(step), _SHAPE: json.dumps(observation_shape)}
     write_whole(path, as_bytes(arrays, metadata=about))
@@ -69,8 +72,7 @@ def read_weights(path: Path, like: Params, step: int | None = None) -> Weights:
         here, there = (_kind(arrays.get(name)) for arrays in (expected, found))
         if here != there:
             raise ValueError(
-                f"{path} does not fit the configuration beside it: {name} is {there} there, and {here} in "
-                "the agent"
+                f"{path} does not fit the agent that it is for: {name} is {there} there, and {here} in that"
             )
         if np.issubdtype(found[name].dtype, np.inexact) and not np.all(np.isfinite(found[name])):
             raise ValueError(f"{path} is damaged ({name} is not finite): fetch it again")

@@ -153,7 +153,7 @@ def test_an_agent_with_a_memory_plays_episodes_and_begins_them_anew():
     for first in ([True] * 3, [False] * 3, [False, True, False], [False] * 3):
         found.append(several.act(shown, first=np.array(first)).tolist())
     assert found == [[0, 0, 0], [1, 1, 1], [2, 0, 2], [3, 1, 3]]
-    with pytest.raises(ValueError, match=r"is in a batch of 3, and was shown the observation of one"):
+    with pytest.raises(ValueError, match="plays 3 episodes, and was shown one observation: say how many"):
         several.act(0.0)
     with pytest.raises(ValueError, match="say observation_shape"):
         rosmo.TrainedAgent(Counts(), jnp.int32(1))

@@ -139,6 +139,13 @@ def test_what_is_listed_is_what_a_file_says_and_what_gin_reads(tmp_path, capsys)
     assert configs.load([str(own)], bindings).final_episodes == 3
 
 
+def test_parts_are_listed_as_a_configuration_names_them(capsys):
+    assert main(["list"]) == 0
+    listed = capsys.readouterr().out
+    assert "source=@one_step" in listed
+    assert " at 0x" not in listed
+
+
 def test_atari_is_one_line_of_the_list(capsys):
     assert main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()

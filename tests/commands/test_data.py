@@ -48,10 +48,10 @@ def test_a_file_is_shown_imported_and_exported(walks, capsys):
     assert "40, of which 20 terminated (50%) and 20 were cut off" in out
     assert "observations  float32 [4]" in out
     assert width_of("walks-data.png") > 600
-    assert main(["data", "import", walks, "rlds", "--environment", "catch"]) == 0
+    assert main(["data", "import", walks, "rlds", "--environment", "gym/CartPole-v1"]) == 0
     assert "40 episodes, 200 transitions" in capsys.readouterr().out
     equal(from_file(walks), from_rlds("rlds"))
-    assert rlds.read_metadata("rlds") == {"source": "walks.npz", "environment": "catch"}
+    assert rlds.read_metadata("rlds") == {"source": "walks.npz", "environment": "gym/CartPole-v1"}
     assert main(["data", "import", walks, "rlds"]) == 1
     assert "there is a data set in" in capsys.readouterr().err
     assert main(["data", "export", "rlds", "minari:walks/tiny-v0"]) == 0
@@ -69,6 +69,15 @@ def test_a_file_is_shown_imported_and_exported(walks, capsys):
     assert "there is a Minari data set 'walks/tiny-v0' already" in capsys.readouterr().err
     assert main(["data", "export", "rlds", "minari:tiny"]) == 1
     assert "is no name of a Minari data set" in capsys.readouterr().err
+
+
+def test_a_picture_has_the_whole_name_of_a_directory(walks, monkeypatch):
+    assert main(["data", "import", walks, "walks-0.1"]) == 0
+    assert main(["data", "show", "walks-0.1/"]) == 0
+    monkeypatch.chdir("walks-0.1")
+    assert main(["data", "show", "."]) == 0
+    for folder in ("..", "."):
+        assert width_of(f"{folder}/walks-0.1-data.png") > 600
 
 
 def test_a_store_of_frames_is_shown(tmp_path, monkeypatch, capsys):
@@ -104,6 +113,23 @@ def test_masks_and_pixels_come_back_from_minari(walks):
     steps.discount[steps.is_last] = 1 - steps.is_terminal[steps.is_last]
     rosmo_minari.write("walks/masks-v0", steps, num_actions=4, description="masks")
     equal(steps, open_data("minari:walks/masks-v0"))
+
+
+@pytest.mark.parametrize("name", ["catch", "cartpole"])
+def test_data_is_not_said_to_be_of_an_environment_that_it_does_not_fit(walks, name, capsys):
+    assert main(["data", "import", walks, "there", "--environment", name]) == 1
+    assert (
+        f"the data was not recorded in {name}: it has observations of the shape [4] and"
+        in capsys.readouterr().err
+    )
+    assert not Path("there").exists()
+
+
+def test_a_single_episode_is_refused_before_there_is_a_folder(walks, capsys):
+    np.savez("one.npz", **{name: values[:5] for name, values in np.load(walks).items()})  # pyright: ignore
+    assert main(["train", "-p", "data = 'one.npz'", "--run", "run"]) == 1
+    assert "there is 1 episode, and some are to be held out" in capsys.readouterr().err
+    assert not Path("run").exists()
 
 
 @pytest.mark.parametrize(

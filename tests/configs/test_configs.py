@@ -246,6 +246,7 @@ def test_a_setting_reaches_the_part_that_is_called():
     [
         ("operater = @mcts", "nothing uses 'operater'. Did you mean 'operator'"),
         ("operator = @mctss", "there is no part called 'mctss'. Did you mean 'mcts'"),
+        ("final_episodes = 5", "nothing uses 'final_episodes'. Did you mean 'train.final_episodes'?"),
         ("adamw.learning_rat = 1.0", "adamw has no setting 'learning_rat'. Did you mean 'learning_rate'"),
         ("adam.learning_rate = 1.0", "there is no part called 'adam'. Did you mean 'adamw'"),
         ("train.num_updates = %updates", "%updates is used, but nothing says what updates is"),

@@ -77,7 +77,7 @@ def test_masks_are_kept_and_those_of_closing_steps_forbid_nothing_that_is_not_kn
     ("changes", "message"),
     [
         ({"actions": np.zeros((6, 2), np.float32)}, "got float32: continuous actions are not supported"),
-        ({"actions": np.zeros((6, 2), int)}, r"one leading axis \[N\], got actions of shape \[6, 2\]"),
+        ({"actions": np.zeros((6, 2), int)}, r"one whole number a row, got the shape \[6, 2\]"),
         ({"rewards": np.zeros(5)}, "differ in length"),
         ({"terminals": np.zeros(5)}, "differ in length"),
         ({"terminals": np.full(6, 0.5)}, "terminals must be booleans, or 0 and 1"),
@@ -165,7 +165,7 @@ def test_masks_of_episodes_close_them_too_where_they_are_given():
     ("changes", "message"),
     [
         ({"observations": np.zeros((2, 1))}, "episode 1: it has 3 actions and 2 observations"),
-        ({"terminations": [False, True, False]}, "episode 1: it goes on after its termination at step 1"),
+        ({"terminations": [False, True, False]}, "episode 1: it is terminated at step 1 and goes on"),
         ({"rewards": [1.0, np.inf, 0.0]}, "episode 1: step 1 has a reward that is not finite"),
         ({"observations": np.zeros((4, 2))}, "episode 1 has steps unlike the first"),
         ({"actions": [0.5, 1.0, 0.0]}, "episode 1: actions must be integers, .*continuous"),

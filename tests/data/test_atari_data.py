@@ -238,7 +238,7 @@ def test_mistakes_are_one_sentence_and_lose_nothing(tmp_path, capsys):
     assert cli.main(["data", "convert", "here", str(tmp_path / "new"), "--data-dir", "there"]) == 1
     assert "--data-dir goes with tfds:NAME" in capsys.readouterr().err
     assert cli.main(["data", "convert", "tfds:rlu_atari", str(tmp_path / "new"), "--fraction", "2"]) == 1
-    assert "fraction must be above 0 and at most 1, got 2.0" in capsys.readouterr().err
+    assert "fraction must be a finite number above 0 and at most 1, got 2.0" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 
 

@@ -183,7 +183,7 @@ def test_a_fraction_keeps_whole_episodes_in_order():
         assert (np.diff(rewards) > 0).all()
         assert previous < set(rewards.tolist())
         previous = set(rewards.tolist())
-    with pytest.raises(ValueError, match="fraction must be above 0"):
+    with pytest.raises(ValueError, match="fraction must be a finite number above 0"):
         rosmo_minari.read("tiny/test-v0", fraction=0.0)
 
 

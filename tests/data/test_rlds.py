@@ -103,5 +103,5 @@ def test_a_fraction_keeps_whole_episodes_in_order(tmp_path, file_format, monkeyp
 @pytest.mark.parametrize("fraction", [0.0, -0.5, 1.5, float("nan")])
 def test_a_fraction_outside_its_range_is_refused(tmp_path, episodes, fraction):
     write(tmp_path / "d", episodes)
-    with pytest.raises(ValueError, match="fraction must be above 0 and at most 1"):
+    with pytest.raises(ValueError, match="fraction must be a finite number above 0 and at most 1"):
         rlds.read(tmp_path / "d", fraction=fraction)

@@ -126,3 +126,9 @@ def test_other_observations_stay_as_they_are(shape):
     assert screens.as_stacks(given) is given
     floats = given.astype(np.float32)
     assert screens.as_stacks(floats) is floats
+
+
+def test_states_by_number_are_doubtful():
+    numbered = from_flat(rows(observations=np.arange(6), next_observations=np.arange(1, 7)))
+    assert any("make a one-hot vector" in doubt for doubt in summarise(numbered).doubts)
+    assert not any("one-hot" in doubt for doubt in summarise(from_flat(rows())).doubts)

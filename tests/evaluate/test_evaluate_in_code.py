@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import inspect
 
 import gymnasium
 import jax
@@ -74,12 +75,18 @@ def test_gymnasiums_environments_are_played(poles, environment):
         ("gym/Acrobot-v1", r"shape \[4\], and gym/Acrobot-v1 shows \[6\]"),
         ("cach", "Did you mean 'catch'"),
         (gymnasium.make_vec("CartPole-v1", num_envs=2), "CartPoleVectorEnv is several environments in one"),
+        (lambda: gymnasium.make("CartPole-v1"), "an environment is called with a seed, as lambda seed: "),
         (3, "from_gymnasium takes a gymnasium.Env, and not int"),
     ],
 )
 def test_what_cannot_be_played_is_refused_in_a_sentence(poles, environment, message):
     with pytest.raises((ValueError, TypeError, LookupError), match=message):
         rosmo.evaluate(poles, environment)
+
+
+def test_a_folder_is_loaded_first():
+    with pytest.raises(TypeError, match=r"plays a TrainedAgent, as rosmo.load returns it, and not str"):
+        inspect.unwrap(rosmo.evaluate.evaluate)("runs/rosmo-catch", "catch")
 
 
 def test_other_numbers_of_actions_and_no_episodes_are_refused(poles):

@@ -171,8 +171,15 @@ def test_weights_that_do_not_fit_or_are_damaged_are_refused_in_a_sentence(given,
     for change in (cut_off, empty, too_long, without_a_step):
         assert "is damaged" in changed(change)
     assert "missing there" in changed(without_one)
-    assert "does not fit the configuration beside it" in changed(reshaped)
+    assert "does not fit the agent that it is for" in changed(reshaped)
     assert "is not finite" in changed(spoiled)
+
+
+def test_a_folder_that_came_without_its_parameters_says_so(given, tmp_path):
+    shutil.copytree(given / "rosmo", tmp_path / "part")
+    (tmp_path / "part" / "model.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match=r"part has no model\.safetensors: fetch it again"):
+        rosmo.load(tmp_path / "part")
 
 
 def test_what_was_trained_in_code_is_kept_in_a_file(tmp_path):
@@ -181,5 +188,9 @@ def test_what_was_trained_in_code_is_kept_in_a_file(tmp_path):
     loaded = rosmo.load(tmp_path / "counts.safetensors", agent=Counts())
     player = loaded.start()
     assert [player.act(np.zeros(2)) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(ValueError, match=r"is a file: of a run name its folder, .* agent=… that they are of"):
+        rosmo.load(tmp_path / "counts.safetensors")
+    with pytest.raises(IsADirectoryError, match=r"is a folder: name a file in it, as .*mine\.safetensors"):
+        rosmo.save(counts, tmp_path)
     with pytest.raises(FileNotFoundError, match=r"there is no file .*/other\.safetensors"):
         rosmo.load(tmp_path / "other.safetensors", agent=Counts())

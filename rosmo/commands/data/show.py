@@ -29,10 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Prints a summary and draws it."""
-    name = args.source.removeprefix(MINARI).rstrip("/")
-    picture = args.picture or Path(
-        f"{Path(name).stem if args.source == name else name.replace('/', '-')}-data.png"
-    )
+    picture = args.picture or Path(f"{_named(args.source)}-data.png")
     refuse_unwritable(picture)
     data = open_data(args.source)
     summary = summarise(data)
@@ -40,8 +37,16 @@ def run(args: argparse.Namespace) -> None:
     print("\n".join(describe(summary, data)))
     for doubt in (*summary.doubts, *_refused(data)):
         print(f"  ! {doubt}")
-    draw_dataset(summary, _samples(data), picture, title=name)
+    draw_dataset(summary, _samples(data), picture, title=args.source.removeprefix(MINARI).rstrip("/"))
     print(f"\npicture: {picture}")
+
+
+def _named(source: str) -> str:
+    """What a data set is called in the name of its picture."""
+    if source.startswith(MINARI):
+        return source.removeprefix(MINARI).replace("/", "-")
+    path = Path(source).expanduser().resolve()
+    return path.name if path.is_dir() else path.stem
 
 
 def describe(summary: Summary, data: DataSet) -> list[str]:

@@ -8,10 +8,10 @@ from jaxtyping import Bool, Int
 
 from rosmo.data.check import Columns, refuse_bad_shapes, refuse_bad_values, typed
 from rosmo.data.rlds.episodes import discounts
-from rosmo.types import Trajectory
+from rosmo.types import Trajectory, refuse_counts
 
 
-def entry(data: Mapping[str, Any], *names: str) -> Any:
+def entry(data: Any, *names: str) -> Any:
     """Returns an entry by one of its names, or says what there is."""
     for name in names:
         if name in data:
@@ -31,7 +31,10 @@ def single_array(observations: Any) -> np.ndarray:
     while isinstance(observations, Mapping) and len(observations) == 1:
         (observations,) = observations.values()
     if isinstance(observations, list | tuple) and observations and isinstance(observations[0], Mapping):
-        return single_array({key: [one[key] for one in observations] for key in observations[0]})
+        parts = observations[0].keys()
+        if not all(isinstance(one, Mapping) and one.keys() == parts for one in observations):
+            raise ValueError("observations do not all have the same parts: bring them to the same ones")
+        return single_array({key: [one[key] for one in observations] for key in parts})
     if isinstance(observations, Mapping):
         raise ValueError(
             f"observations have several parts ({', '.join(observations)}): combine them into one"
@@ -64,6 +67,13 @@ def rows(
     """Returns transitions `[N]` by field, with their types, once every one of them is seen to be whole."""
     fields = {"observation": single_array(observations), "action": per_row(actions)}
     columns = typed({**fields, "reward": per_row(rewards), "invalid_actions": invalid_actions})
+    if columns["action"].ndim != 1:
+        raise ValueError(
+            f"actions must be one whole number a row, got the shape {list(columns['action'].shape)}: give "
+            "the number of the one that was taken"
+        )
+    if num_actions is not None:
+        refuse_counts(num_actions=num_actions)
     if invalid_actions is not None and columns["invalid_actions"].ndim == 2:
         num_actions = columns["invalid_actions"].shape[1] if num_actions is None else num_actions
     if num_actions is None:

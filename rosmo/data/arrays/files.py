@@ -35,20 +35,25 @@ def from_file(
         num_actions: every action must lie below it; where not given, up to the largest that was taken.
     """
     path = Path(path).expanduser()
-    if path.suffix not in _READERS:
+    if path.suffix.lower() not in _READERS:
         raise ValueError(f"{path} is none of the files that are read: {', '.join(_READERS)}")
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     with named(str(path)):
-        steps = from_flat(_READERS[path.suffix](path), num_actions=num_actions)
+        steps = from_flat(_READERS[path.suffix.lower()](path), num_actions=num_actions)
         chosen = choose_episodes(int(steps.is_last.sum()), fraction, seed)
     return steps if fraction == 1 else take_episodes(steps, chosen)
 
 
+# Readers give what is known, and of all else the name, so that a message can say what there is.
+
+
 def _read_npz(path: Path) -> dict[str, Any]:
+    if not zipfile.is_zipfile(path):
+        raise ValueError("it cannot be read as .npz (it is none, or not all of one): write it by numpy.savez")
     try:
         with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in map(str, file.files) if _KNOWN.fullmatch(name)}
+            return {name: file[name] if _KNOWN.fullmatch(name) else None for name in map(str, file.files)}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(
             f"it cannot be read as arrays of numbers ({error}): write it by numpy.savez"
@@ -66,7 +71,7 @@ def _read_hdf5(path: Path) -> dict[str, Any]:
 
     try:
         with h5py.File(path, "r") as file:
-            return {name: read(file[name]) for name in map(str, file) if _KNOWN.fullmatch(name)}
+            return {name: read(file[name]) if _KNOWN.fullmatch(name) else None for name in map(str, file)}
     except OSError as error:
         raise ValueError(f"it cannot be read as HDF5 ({error}): write it again") from error
 
@@ -96,7 +101,7 @@ def _read_parquet(path: Path) -> dict[str, Any]:
                 f"the columns {name}_… must be numbered from 0 without a gap, got {sorted(parts)}"
             )
         columns[name] = np.stack([parts[i] for i in range(len(parts))], axis=1)
-    return columns
+    return columns | dict.fromkeys(set(file.schema_arrow.names) - set(wanted))
 
 
 def _as_array(name: str, column: Any) -> np.ndarray:

@@ -1,18 +1,18 @@
 """Rows of transitions, episodes one after the other, as d4rl has them."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
 from rosmo.data.arrays.columns import closed, entry, flags, rows, single_array
-from rosmo.data.check import Columns, typed
+from rosmo.data.check import Columns, as_typed, refuse_bad_observations
 from rosmo.data.episodes import checked
+from rosmo.data.rlds.episodes import named
 from rosmo.types import Trajectory
 
 
-def from_flat(data: Mapping[str, Any], *, num_actions: int | None = None) -> Trajectory:
+def from_flat(data: Any, *, num_actions: int | None = None) -> Trajectory:
     """Returns the steps `[N]` of a dictionary of arrays in the layout of d4rl.
 
     Row t has an observation, the action taken there and the reward that followed, and every row is one
@@ -31,14 +31,20 @@ def from_flat(data: Mapping[str, Any], *, num_actions: int | None = None) -> Tra
             and, where there are any, `timeouts`, `next_observations` and `invalid_actions` `[T, actions]`.
         num_actions: every action must lie below it; where not given, up to the largest that was taken.
     """
+    if not hasattr(data, "keys"):  # tables of pandas and open HDF5 files are none of Python's mappings
+        raise TypeError(
+            f"rows come as a dictionary of arrays, and not as {type(data).__name__}: from_episodes takes "
+            "lists of episodes"
+        )
     observations = single_array(entry(data, "observations", "observation"))
     actions, rewards = entry(data, "actions", "action"), entry(data, "rewards", "reward")
     terminals = flags("terminals", entry(data, "terminals", "terminations", "terminated"))
     timeouts = [data[name] for name in ("timeouts", "truncations", "truncated") if name in data]
     ended = flags("timeouts", timeouts[0]) if timeouts else np.zeros_like(terminals)
-    given = rows(observations, actions, rewards, data.get("invalid_actions"), num_actions)
+    masks = data.get("invalid_actions", data.get("invalid_action"))
+    given = rows(observations, actions, rewards, masks, num_actions)
     following = data.get("next_observations", data.get("next_observation"))
-    following = None if following is None else typed({"observation": single_array(following)})["observation"]
+    following = None if following is None else as_typed("observation", single_array(following))
     lengths = {"observations": len(observations), "terminals": len(terminals), "timeouts": len(ended)}
     lengths |= {} if following is None else {"next_observations": len(following)}
     if len(set(lengths.values())) > 1:
@@ -52,6 +58,8 @@ def from_flat(data: Mapping[str, Any], *, num_actions: int | None = None) -> Tra
         shapes = [list(x.shape[1:]) for x in (following, given["observation"])]
         raise ValueError(f"next_observations have the shape {shapes[0]}, and observations {shapes[1]}")
     _refuse_gaps(given["observation"], following, last)
+    with named("next_observations"):
+        refuse_bad_observations(following)
     steps = closed(given, np.diff(last, prepend=-1), {"observation": following[last]}, terminals[last])
     return checked(steps, num_actions)
 
@@ -72,7 +80,7 @@ def _refuse_gaps(observations: np.ndarray, following: np.ndarray, last: Int[np.n
     inside = np.ones(len(observations) - 1, bool)
     inside[last[:-1]] = False
     count = max(1, inside.sum())
-    same = (following[:-1] == observations[1:]).reshape(len(inside), -1).all(axis=1)
+    same = (following[:-1] == observations[1:]).all(axis=tuple(range(1, observations.ndim)))
     gaps = np.flatnonzero(inside & ~same)
     if not gaps.size:
         return

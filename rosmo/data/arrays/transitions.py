@@ -22,6 +22,11 @@ def from_transitions(
     Shuffled ones are refused: a model is trained on several steps in a row of one episode, and of single
     transitions no one knows which follows which. What each argument is, `from_flat` says.
     """
+    if next_observations is None:
+        raise ValueError(
+            "next_observations are missing, without which nothing says whether the transitions are in order; "
+            "from_flat takes rows without them"
+        )
     data = {"observations": observations, "actions": actions, "rewards": rewards, "terminals": terminals}
     data["next_observations"] = next_observations
     optional = {"timeouts": timeouts, "invalid_actions": invalid_actions}

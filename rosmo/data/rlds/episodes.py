@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from rosmo.data.check import DTYPES, Columns, refuse_bad_shapes, typed
-from rosmo.types import Trajectory
+from rosmo.types import Trajectory, refuse_counts, refuse_numbers
 
 
 def choose_episodes(count: int, fraction: float, seed: int) -> np.ndarray:
     """Draws `max(1, round(fraction·count))` of `count` episodes without replacement, in ascending order."""
-    if not 0 < fraction <= 1:
-        raise ValueError(f"fraction must be above 0 and at most 1, got {fraction}")
+    refuse_numbers(0, 1, above=True, fraction=fraction)
+    refuse_counts(0, seed=seed)
     chosen = np.random.default_rng(seed).permutation(count)[: max(1, round(fraction * count))]
     return np.sort(chosen)
 
