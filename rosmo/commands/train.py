@@ -74,6 +74,7 @@ def _run(args: argparse.Namespace) -> None:
     known = _resumed(args) if args.resume else {}
     _prepare_devices(args, args.mesh or known.get("mesh"))
     folder = RunFolder(args.resume) if args.resume else _begin(args)
+    folder.refuse_links()
     # The modules of a run that begins here are those that this very command has named and imported.
     allowed = consent(args) if args.resume else Consent(trust=True)
     if folder.read_settings().get("seeds"):

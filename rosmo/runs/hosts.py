@@ -1,5 +1,6 @@
 """The processes that train one run together, on JAX's own runtime."""
 
+import errno
 import os
 import signal
 import socket
@@ -41,7 +42,7 @@ def join(coordinator: str, num_processes: int | None, process_id: int | None) ->
     # Without an address of its own to listen on, process 0 would listen on every interface of its machine.
     listen = address if process_id == 0 else None
     if listen:
-        _refuse_foreign(host, listen)
+        _refuse_unusable(host, int(port))
     jax.distributed.initialize(
         address,
         num_processes,
@@ -53,15 +54,21 @@ def join(coordinator: str, num_processes: int | None, process_id: int | None) ->
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
-def _refuse_foreign(host: str, address: str) -> None:
-    """Raises a ValueError where this machine could not listen on an address."""
+def _refuse_unusable(host: str, port: int) -> None:
+    """Raises a ValueError where this machine could not listen on an address, or another program does."""
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(host.strip("[]"), 0, type=socket.SOCK_STREAM)[0]
+        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, place = found[0]
         with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as of one that has just ended
             probe.bind(place)
     except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise ValueError(
+                f"another program listens on {host}:{port} already: end it, or give --coordinator another port"
+            ) from error
         raise ValueError(
-            f"process 0 listens on the address of --coordinator, and {address} is none of this machine "
+            f"process 0 listens on the address of --coordinator, and {host}:{port} is none of this machine "
             f"({error}): start process 0 on {host}, or name an address of this one"
         ) from error
     if str(place[0]).startswith("127.") and host != "localhost" and not host.startswith("127."):

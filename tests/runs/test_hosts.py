@@ -196,3 +196,10 @@ def test_a_name_that_only_this_machine_understands_is_mentioned(monkeypatch, cap
 def test_process_0_refuses_the_address_of_another_machine():
     with pytest.raises(ValueError, match=r"192\.0\.2\.1:1234 is none of this machine"):
         hosts.join("192.0.2.1:1234", 2, 0)
+
+
+def test_process_0_refuses_a_port_that_another_program_has():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ValueError, match=f"another program listens on 127.0.0.1:{port} already"):
+            hosts.join(f"127.0.0.1:{port}", 2, 0)
