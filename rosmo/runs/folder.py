@@ -150,7 +150,7 @@ class RunFolder:
         for path in written:
             if path.is_symlink():
                 raise ValueError(
-                    f"{path} is a symbolic link, and the run would write into what it leads to: remove the link"
+                    f"{path} is a symbolic link, and the run would write into what it leads to: remove it"
                 )
 
     def read_settings(self) -> dict:

@@ -65,7 +65,7 @@ def _refuse_unusable(host: str, port: int) -> None:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise ValueError(
-                f"another program listens on {host}:{port} already: end it, or give --coordinator another port"
+                f"another program listens on {host}:{port} already: end it, or choose another port"
             ) from error
         raise ValueError(
             f"process 0 listens on the address of --coordinator, and {host}:{port} is none of this machine "

@@ -92,5 +92,5 @@ def test_a_folder_with_folders_in_it_appears_whole_after_one_that_was_stopped(tm
 def test_a_link_in_the_way_is_refused_before_the_work(left, tmp_path):
     (tmp_path / left).symlink_to(tmp_path / "mine")
     for ask in (refuse_occupied, functools.partial(refuse_existing, overwrite=True)):
-        with pytest.raises(FileExistsError, match="is a symbolic link where .*/d is to be written"):
+        with pytest.raises(FileExistsError, match=r"is a symbolic link where .*/d is to be written"):
             ask(tmp_path / "d")
