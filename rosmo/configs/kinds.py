@@ -59,7 +59,7 @@ def _macro(written: Any) -> str | None:
 
 def _where(written: Any, macros: Mapping[str, Any]) -> str:
     """Says what the macros inside of a tuple or a list are: they are what their author has written."""
-    while (macro := _macro(written)) in macros:
+    while (macro := _macro(written)) is not None and macro in macros:
         written = macros[macro]
     inside = _inside(written) if isinstance(written, tuple | list) else ()
     said = [f"{name} is {as_written(resolved(macros[name], macros))}" for name in inside if name in macros]
