@@ -70,6 +70,10 @@ _WITH_RUN = {"evaluate": "rosmo.evaluate", "load": "rosmo.trained", "save": "ros
 # Modules by the names that they had before they got a room.
 _MOVED = {
     "rosmo.cache": "rosmo.learner.kept_targets",
+    "rosmo.commands.listeners": "rosmo.runs.listeners",
+    "rosmo.commands.pool": "rosmo.experiments.pool",
+    "rosmo.commands.workload": "rosmo.experiments.workload",
+    "rosmo.data.rlds.atomic": "rosmo.data.files",
     "rosmo.disk": "rosmo.data.files",
     "rosmo.dqn": "rosmo.collect.dqn",
     "rosmo.frames": "rosmo.data.stacking",

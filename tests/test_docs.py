@@ -109,16 +109,19 @@ def test_the_architecture_names_what_is_there_and_leaves_no_room_out():
 def other_words(text: str) -> list[str]:
     """What actions are called that are sampled or greedy."""
     words = r"likeliest|drawn\s+actions|actions?\s+drawn|, drawn \||\| drawn \|"
+    words += r"|drawn\s+(?:by|from)\s+the\s+(?:improved\s+)?(?:policy|weights)"
     return re.findall(words + r"|draws\s+(?:\w+\s+){0,4}actions?\b", text)
 
 
 def test_actions_are_sampled_or_greedy_and_nothing_else():
     assert {name_of(path): found for path in SPEAKING if (found := other_words(path.read_text()))} == {}
-    assert other_words("by drawn\nactions, the likeliest | drawn | draws the action.") == [
+    others = "by drawn\nactions, the likeliest | drawn | draws the action drawn by the weights."
+    assert other_words(others) == [
         "drawn\nactions",
         "likeliest",
         "| drawn |",
         "draws the action",
+        "drawn by the weights",
     ]
 
 

@@ -20,7 +20,7 @@ class TrainedAgent:
     """An agent with its parameters, which acts on observations as they come: one, or a batch of them.
 
     Each call is compiled when it is first made with so many observations. Where no seed is given, each call
-    draws anew, and the same calls draw the same in every process.
+    samples anew, and the same calls sample the same in every process.
 
     Attributes:
         agent: what was trained.
@@ -92,7 +92,7 @@ class TrainedAgent:
 
         Args:
             observation: one, of the shape `observation_shape`, or a batch `[B, *observation_shape]`.
-            greedy: the action of most weight, and not one drawn by the weights.
+            greedy: the action of most weight, and not one sampled by the weights.
             seed: the same seed gives the same actions.
             invalid_actions: True where an action is not allowed, `[A]` or `[B, A]`.
         """

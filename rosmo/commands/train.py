@@ -66,14 +66,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Begins a run, or goes on with one."""
-    with compiled.kept(), hosts.ending_together():
-        _run(args)
+    several = (args.coordinator, args.num_processes, args.process_id)
+    with compiled.kept(), hosts.ending_together(), hosts.watched(*several) as resumed_by:
+        _run(args, resumed_by)
 
 
-def _run(args: argparse.Namespace) -> None:
+def _run(args: argparse.Namespace, resumed_by: hosts.Resumes) -> None:
     known = _resumed(args) if args.resume else {}
     _prepare_devices(args, args.mesh or known.get("mesh"))
     folder = RunFolder(args.resume) if args.resume else _begin(args)
+    folder.refuse_links()
     # The modules of a run that begins here are those that this very command has named and imported.
     allowed = consent(args) if args.resume else Consent(trust=True)
     if folder.read_settings().get("seeds"):
@@ -81,6 +83,7 @@ def _run(args: argparse.Namespace) -> None:
         updates = {each: open_run(each, allowed)[0].num_updates for each in seed_folders(folder)}
         pool.train_all(updates, label, _resume_command(folder), _as_arguments(allowed))
     else:
+        resumed_by(_resume_command(folder))
         train_folder(folder, allowed, args.mesh)
     if not hosts.is_first():
         return
@@ -136,7 +139,7 @@ def train_folder(folder: RunFolder, allowed: Consent, mesh: str | None = None) -
         listeners += [wandb(settings["wandb"], folder.path)] if settings["wandb"] else []
     held = folder.held() if hosts.is_first() else contextlib.nullcontext()
     known = {"seed": settings["seed"], "world": settings.get("world")}
-    with hosts.watched(_resume_command(folder)), _explained(folder, training), held:
+    with _explained(folder, training), held:
         train(training, steps, folder, listeners=tuple(listeners), mesh=devices, **known)
 
 

@@ -204,7 +204,9 @@ def _explained(where: str) -> Iterator[None]:
     except ConfigError:
         raise
     except Exception as error:
-        raise ConfigError(f"{where}: {_explain(str(error))}") from error
+        told = "a setting stands for itself, as in x = %x: give it a value"
+        said = told if isinstance(error, RecursionError) else _explain(str(error))
+        raise ConfigError(f"{where}: {said}") from error
 
 
 def _explain(message: str) -> str:

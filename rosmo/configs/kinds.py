@@ -36,10 +36,11 @@ def refuse_wrong_kinds(
         for setting, written in said.items():
             name = scope if selector == "gin.macro" else _macro(written) or f"{part}.{setting}"
             value = resolved(written, macros)
+            got = f"got {as_written(value)}{_where(written, macros)}"
             if any(not math.isfinite(number) for number in _floats(value)):
-                raise ConfigError(f"{name} must be finite, got {as_written(value)}")
+                raise ConfigError(f"{name} must be finite, {got}")
             if setting in hints and not _fits(value, hints[setting]):
-                raise ConfigError(f"{name} must be {_in_words(hints[setting])}, got {as_written(value)}")
+                raise ConfigError(f"{name} must be {_in_words(hints[setting])}, {got}")
 
 
 def _hints(part: Callable[..., Any]) -> dict[str, Any]:
@@ -54,6 +55,23 @@ def _macro(written: Any) -> str | None:
     """The name of the macro that a setting is taken from, if it is."""
     text = repr(written) if isinstance(written, ConfigurableReference) else ""
     return text[1:] if text.startswith("%") else None
+
+
+def _where(written: Any, macros: Mapping[str, Any]) -> str:
+    """Says what the macros inside of a tuple or a list are: they are what their author has written."""
+    while (macro := _macro(written)) is not None and macro in macros:
+        written = macros[macro]
+    inside = _inside(written) if isinstance(written, tuple | list) else ()
+    said = [f"{name} is {as_written(resolved(macros[name], macros))}" for name in inside if name in macros]
+    return f", where {' and '.join(said)}" if said else ""
+
+
+def _inside(written: Any) -> Iterator[str]:
+    if isinstance(written, tuple | list):
+        for each in written:
+            yield from _inside(each)
+    elif macro := _macro(written):
+        yield macro
 
 
 def resolved(written: Any, macros: Mapping[str, Any]) -> Any:

@@ -34,6 +34,7 @@ def refuse_existing(directory: str | Path, overwrite: bool) -> None:
     """
     directory = Path(directory).expanduser().resolve()
     refuse_unwritable(directory)
+    _refuse_links(directory)
     if vacant(directory):
         return
     if not any((directory / name).exists() for name in _DESCRIPTIONS):
@@ -53,6 +54,7 @@ def refuse_existing(directory: str | Path, overwrite: bool) -> None:
 def refuse_occupied(directory: Path) -> None:
     """Raises a FileExistsError where `appearing` would: ask before the work that fills the directory."""
     refuse_unwritable(directory)
+    _refuse_links(directory)
     if not vacant(directory):
         raise FileExistsError(f"{directory} is there already: choose another folder, or move it away")
 
@@ -78,12 +80,8 @@ def replacing(directory: Path, overwrite: bool) -> Iterator[Path]:
 @contextlib.contextmanager
 def _written(directory: Path, refuse: Callable[[], None], what: str) -> Iterator[Path]:
     """Yields an empty directory that takes the place of `directory` when the body succeeds."""
+    _refuse_links(directory)
     temporary, previous = siblings(directory)
-    for place in (temporary, previous):
-        if place.is_symlink():  # what it leads to is not ours to empty
-            raise FileExistsError(
-                f"{place} is a symbolic link where {directory} is to be written by way of: remove the link"
-            )
     directory.parent.mkdir(parents=True, exist_ok=True)
     lock = _claim(temporary, directory)
     try:
@@ -154,6 +152,14 @@ def siblings(directory: Path) -> tuple[Path, Path]:
         directory.with_name(f".{directory.name}.incomplete"),
         directory.with_name(f".{directory.name}.previous"),
     )
+
+
+def _refuse_links(directory: Path) -> None:
+    for place in siblings(directory):
+        if place.is_symlink():  # what it leads to is not ours to empty
+            raise FileExistsError(
+                f"{place} is a symbolic link where {directory} is to be written by way of: remove the link"
+            )
 
 
 def _is_at(descriptor: int, path: Path) -> bool:

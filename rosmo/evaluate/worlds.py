@@ -31,7 +31,7 @@ class HeldOutWorld:
       actions, seeing nothing on the way; beside them those of repeating the last observation, and of the mean
       reward. An observation's error is the mean over its numbers, in the units of the data;
     - `calibration`: the uncertainty of one step in tenths, and the error of the observation expected there;
-    - `uncertainty_taken` and `uncertainty_other`: of the data's action, and of one drawn from all others.
+    - `uncertainty_taken` and `uncertainty_other`: of the data's action, and of one sampled from all others.
 
     Args:
         agent: trains the world, which its parameters are.

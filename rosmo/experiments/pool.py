@@ -85,6 +85,7 @@ def _start(
     folder: RunFolder, core: int, compiled: str, extra: Sequence[str]
 ) -> tuple[RunFolder, subprocess.Popen]:
     command = [sys.executable, "-c", _WORKER, str(core), "train", "--resume", str(folder.path), *extra]
+    folder.refuse_links()
     with folder.log.open("ab") as log:
         # A session of its own: Ctrl-C reaches the parent, which stops the runs and waits for them.
         pipes = {"stdin": subprocess.PIPE, "stdout": log, "stderr": log}

@@ -109,7 +109,8 @@ def _aggregates(summary: dict[str, Any], pictures: dict[str, str]) -> list[str]:
         "## Normalised scores",
         "0 is a random policy and 1 an online agent. The interquartile mean (IQM) is over environments "
         f"({environments}) and the seeds that are finished in all of them; intervals are "
-        f"of a stratified bootstrap over seeds (rliable). A single seed has no interval.{_few(summary)}",
+        f"of a stratified bootstrap over seeds (rliable). A single seed has no interval.{_few(summary)}"
+        f"{_without_reference(summary)}",
         tables.aggregates(summary),
         _picture("profile", pictures),
     ]
@@ -125,14 +126,25 @@ def _aggregates(summary: dict[str, Any], pictures: dict[str, str]) -> list[str]:
 def _nothing_to_aggregate(summary: dict[str, Any]) -> str:
     """Says whether reference scores or runs are missing."""
     if not summary["aggregated_environments"]:
-        names = ", ".join(summary["environments"])
-        return (
-            f"None: the library has no reference scores of {names} to normalise by. Give them by "
-            '`rosmo.envs.references["NAME"] = rosmo.envs.Reference(random=…, online=…)` in a module that '
-            "`--import` names."
-        )
+        return f"None.{_without_reference(summary)}"
     scored = ", ".join(summary["aggregated_environments"])
-    return f"None yet: no seed is finished in every environment that has reference scores ({scored})."
+    return (
+        f"None yet: no seed is finished in every environment that has reference scores ({scored})."
+        f"{_without_reference(summary)}"
+    )
+
+
+def _without_reference(summary: dict[str, Any]) -> str:
+    """Says which environments have no scores to normalise by, if any, and how to give them."""
+    played = {cell["environment"]: cell["normalised"] for cell in summary["cells"]}
+    names = [name for name in summary["environments"] if None in played.get(name, [])]
+    if not names:
+        return ""
+    return (
+        f" The library has no reference scores of {', '.join(names)} to normalise by. Give them by "
+        '`rosmo.envs.references["NAME"] = rosmo.envs.Reference(random=…, online=…)` in a module that '
+        "`--import` names."
+    )
 
 
 def _by_sampled_actions(summary: dict[str, Any]) -> str:

@@ -91,6 +91,7 @@ class RunFolder:
         self.curve = path / "learning_curve.png"
         self.result = path / "result.json"
         self.log = path / "log.txt"
+        self.lock = path / ".lock"
         self.metrics = MetricsTable(path / "metrics.csv")
 
     def exists(self) -> bool:
@@ -138,12 +139,24 @@ class RunFolder:
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Keeps other processes from training here; the system lets go even if this one is killed."""
-        with (self.path / ".lock").open("w") as file:
+        with self.lock.open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise BlockingIOError(f"another process is training in {self.path}") from error
             yield
+
+    def refuse_links(self) -> None:
+        """Raises a ValueError where a run that goes on would write into a file that a link leads to.
+
+        In somebody else's run, that may be any file of the user's.
+        """
+        written = (self.lock, self.log, self.metrics.path, self.operative_config, self.curve, self.result)
+        for path in written:
+            if path.is_symlink():
+                raise ValueError(
+                    f"{path} is a symbolic link, and the run would write into what it leads to: remove it"
+                )
 
     def read_settings(self) -> dict:
         """Returns what `begin` was given."""

@@ -1,5 +1,6 @@
 """The processes that train one run together, on JAX's own runtime."""
 
+import errno
 import os
 import signal
 import socket
@@ -17,6 +18,8 @@ from jax.experimental import multihost_utils
 HEARTBEAT_SECONDS = 20  # a process that was not heard of for so long is lost, and the others end
 _GRACE_SECONDS = 10  # for a process that fails to be joined by the others in ending
 _LONGEST_WAIT_MS = 24 * 3_600 * 1_000  # while one process collects data or evaluates
+
+Resumes = Callable[[str], None]  # takes the command that goes on with a run
 
 
 def join(coordinator: str, num_processes: int | None, process_id: int | None) -> None:
@@ -41,7 +44,7 @@ def join(coordinator: str, num_processes: int | None, process_id: int | None) ->
     # Without an address of its own to listen on, process 0 would listen on every interface of its machine.
     listen = address if process_id == 0 else None
     if listen:
-        _refuse_foreign(host, listen)
+        _refuse_unusable(host, int(port))
     jax.distributed.initialize(
         address,
         num_processes,
@@ -53,15 +56,21 @@ def join(coordinator: str, num_processes: int | None, process_id: int | None) ->
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
-def _refuse_foreign(host: str, address: str) -> None:
-    """Raises a ValueError where this machine could not listen on an address."""
+def _refuse_unusable(host: str, port: int) -> None:
+    """Raises a ValueError where this machine could not listen on an address, or another program does."""
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(host.strip("[]"), 0, type=socket.SOCK_STREAM)[0]
+        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, place = found[0]
         with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as of one that has just ended
             probe.bind(place)
     except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise ValueError(
+                f"another program listens on {host}:{port} already: end it, or choose another port"
+            ) from error
         raise ValueError(
-            f"process 0 listens on the address of --coordinator, and {address} is none of this machine "
+            f"process 0 listens on the address of --coordinator, and {host}:{port} is none of this machine "
             f"({error}): start process 0 on {host}, or name an address of this one"
         ) from error
     if str(place[0]).startswith("127.") and host != "localhost" and not host.startswith("127."):
@@ -72,33 +81,45 @@ def _refuse_foreign(host: str, address: str) -> None:
         )
 
 
-# JAX ends a process that lost the first one by SIGABRT, before Python could say a word: another says it then.
+# JAX ends a process that lost the first one, or never met it, by SIGABRT, before Python could say a word:
+# another process says it then. The last line that it was told of is what to say.
 _WATCHER = """
 import sys
-label, resume = sys.argv[1:]
-if not sys.stdin.read():
-    print(f"rosmo: {label} was ended, or ended itself because it lost another one: start all of them again "
-          f"with {resume}", file=sys.stderr, flush=True)
+lines = sys.stdin.read().splitlines()
+if lines[-1]:
+    print(lines[-1], file=sys.stderr, flush=True)
 """
 
 
 @contextmanager
-def watched(resume: str) -> Iterator[None]:
+def watched(coordinator: str | None, num_processes: int | None, process_id: int | None) -> Iterator[Resumes]:
     """Has what to type said of a process of several that ends without a word.
 
+    What is yielded takes the command that goes on, once there is one: until then all begin again.
+
     Args:
-        resume: the command that goes on.
+        coordinator: as `join` is given it, or None for a process alone.
+        num_processes: likewise.
+        process_id: likewise.
     """
-    if jax.process_count() == 1:
-        yield
+    if coordinator is None:
+        yield lambda command: None
         return
-    label = f"process {jax.process_index()} of {jax.process_count()}"
-    command = [sys.executable, "-S", "-c", _WATCHER, label, resume]
-    watcher = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+    which = "one of several processes" if process_id is None else f"process {process_id} of {num_processes}"
+    lost = f"rosmo: {which} was ended, or ended itself because it lost another one or never met it"
+    command = [sys.executable, "-S", "-c", _WATCHER]
+    watcher = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, text=True)
+    assert watcher.stdin is not None
+    stdin = watcher.stdin
+
+    def say(what: str) -> None:
+        print(what, file=stdin, flush=True)
+
+    say(f"{lost}: start all of them again")
     try:
-        yield
+        yield lambda command: say(f"{lost}: start all of them again with {command}")
     finally:  # an exception says its own words
-        watcher.communicate(b"ended")
+        watcher.communicate("\n")
 
 
 @contextmanager

@@ -163,9 +163,9 @@ def test_an_agent_without_a_memory_plays_episodes_too(trained):
     shown = observations(5)
     player = trained.start(greedy=True)
     assert [player.act(one) for one in shown] == trained.act(shown, greedy=True).tolist()
-    drawn = [
+    sampled = [
         [player.act(one) for one in np.repeat(shown, 9, axis=0)]
         for player in (trained.start(seed=5), trained.start(seed=5))
     ]
-    assert drawn[0] == drawn[1]
-    assert len(set(drawn[0])) > 1
+    assert sampled[0] == sampled[1]
+    assert len(set(sampled[0])) > 1

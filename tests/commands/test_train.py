@@ -338,7 +338,9 @@ def test_a_wrong_type_is_one_sentence(tmp_path):
         "learning_rate = 'a'": "learning_rate must be a number, got 'a'",
         "learning_rate = 1e400": "learning_rate must be finite, got inf",
         "behavior_weight = 'x'": "regularizers must be entries of the form (a part, as in @name, a number) "
-        "in parentheses, as in (…,), got ((@behavior, 'x'),)",
+        "in parentheses, as in (…,), got ((@behavior, 'x'),), where behavior_weight is 'x'",
+        "behavior_weight = 1e400": "regularizers must be finite, got ((@behavior, inf),), where "
+        "behavior_weight is inf",
         "data = 5": "data must be a text in quotes or None, got 5",
     }
     program = "import sys; from rosmo.cli import main\nfor b in sys.argv[1:]: main(['train', '-p', b])"

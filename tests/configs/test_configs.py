@@ -322,3 +322,8 @@ def test_a_run_can_be_built_from_the_text_it_wrote_down():
     training = configs.load(text=gin.config_str())
     assert training.environment == "cartpole"
     assert gin.query_parameter("mcts.num_simulations") is not None
+
+
+def test_a_setting_that_stands_for_itself_is_one_sentence():
+    with pytest.raises(ConfigError, match="a setting stands for itself"):
+        configs.load(["bsuite/rosmo", "bsuite/catch"], ["dynamics = %dynamics"])

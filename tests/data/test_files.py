@@ -1,10 +1,11 @@
 """Files that appear whole or not at all, and links that stand in the way."""
 
 import contextlib
+import functools
 
 import pytest
 
-from rosmo.data.files import appearing, replacing_file, write_whole
+from rosmo.data.files import appearing, refuse_existing, refuse_occupied, replacing_file, write_whole
 
 
 @pytest.mark.parametrize("content", ["déjà", b"\xff"])
@@ -85,3 +86,11 @@ def test_a_folder_with_folders_in_it_appears_whole_after_one_that_was_stopped(tm
     ):
         raise AssertionError("what is there would be lost")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["agent", "elsewhere"]
+
+
+@pytest.mark.parametrize("left", [".d.incomplete", ".d.previous"])
+def test_a_link_in_the_way_is_refused_before_the_work(left, tmp_path):
+    (tmp_path / left).symlink_to(tmp_path / "mine")
+    for ask in (refuse_occupied, functools.partial(refuse_existing, overwrite=True)):
+        with pytest.raises(FileExistsError, match=r"is a symbolic link where .*/d is to be written"):
+            ask(tmp_path / "d")

@@ -49,11 +49,11 @@ def test_many_actions_are_sampled_as_often_as_they_are_probable():
     actions, rows = 300, 2
     logits = 2 * jax.random.normal(KEY, (rows, actions))
     invalid = jax.random.bernoulli(KEY, 0.5, (rows, actions)).at[:, 64:128].set(True)  # a group without any
-    drawn = np.asarray(sample(KEY, logits, invalid, (40_000, rows)))
+    sampled = np.asarray(sample(KEY, logits, invalid, (40_000, rows)))
     for row in range(rows):
         probable = np.where(invalid[row], 0, np.exp(np.asarray(logits[row], np.float64)))
         probable /= probable.sum()
-        counts = np.bincount(drawn[:, row], minlength=actions)
+        counts = np.bincount(sampled[:, row], minlength=actions)
         assert counts[np.asarray(invalid[row])].sum() == 0
         often = probable > 1e-3
         deviations = (counts - 40_000 * probable)[often] / np.sqrt(40_000 * probable[often])
@@ -62,9 +62,9 @@ def test_many_actions_are_sampled_as_often_as_they_are_probable():
 
 
 def test_where_none_of_many_actions_is_legal_an_action_is_named_all_the_same():
-    drawn = sample(KEY, jnp.zeros((1, 257)), jnp.ones((1, 257), bool), (5_000, 1))
-    assert int(drawn.min()) >= 0
-    assert int(drawn.max()) < 257
+    sampled = sample(KEY, jnp.zeros((1, 257)), jnp.ones((1, 257), bool), (5_000, 1))
+    assert int(sampled.min()) >= 0
+    assert int(sampled.max()) < 257
 
 
 def test_as_many_samples_as_actions_know_every_q():

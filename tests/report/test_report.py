@@ -14,6 +14,7 @@ from rosmo.cli import main
 from rosmo.commands.report import gather
 from rosmo.report import style, tables, write
 from rosmo.report.figures import draw
+from rosmo.report.write import _aggregates
 from rosmo.runs.folder import RunFolder
 
 TOML = """
@@ -334,7 +335,7 @@ def test_without_reference_scores_there_are_returns_alone(tmp_path, monkeypatch)
     for cell in experiment.cells():
         finish(begin(tmp_path / "runs", cell), 15_000, 1.0)
     text = write(gather(experiment, tmp_path / "runs"), tmp_path / "docs").read_text()
-    assert "the library has no reference scores of catch" in text
+    assert "None. The library has no reference scores of catch to normalise by." in text
     assert sorted(path.name for path in (tmp_path / "docs").glob("*.png")) == ["clock.png", "curves.png"]
 
 
@@ -344,3 +345,12 @@ def test_no_finished_run_is_one_sentence_that_says_what_to_run(tmp_path, capsys)
     assert f"rosmo experiment noise --out {tmp_path / 'runs'}" in error
     assert error.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_an_environment_without_reference_scores_is_named_beside_those_that_have_some(numbers):
+    text = "".join(_aggregates(numbers, {"profile": "profile.png"}))
+    assert "no reference scores" not in text
+    cells = [*numbers["cells"], {"environment": "mine", "normalised": [None]}]
+    wider = numbers | {"environments": [*numbers["environments"], "mine", "unfinished"], "cells": cells}
+    text = "".join(_aggregates(wider, {"profile": "profile.png"}))
+    assert "has no reference scores of mine to normalise by" in text

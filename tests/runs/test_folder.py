@@ -3,6 +3,7 @@ import json
 
 import pytest
 
+from rosmo.cli import main
 from rosmo.report import learning_curve
 from rosmo.runs.folder import RunFolder
 from rosmo.runs.metrics import MetricsTable
@@ -151,3 +152,16 @@ def test_a_link_where_a_file_is_written_is_not_followed(tmp_path):
     folder.begin("a = 1", {"data_dir": "d", "wandb": None, "data": None, "seed": 0})
     assert (tmp_path / "outside").read_text() == "keep me"
     assert folder.read_config() == "a = 1"
+
+
+@pytest.mark.parametrize(
+    "name", [".lock", "log.txt", "metrics.csv", "operative_config.gin", "learning_curve.png"]
+)
+def test_a_run_that_goes_on_writes_through_no_link(name, tmp_path, capsys):
+    folder, mine = RunFolder(tmp_path / "run"), tmp_path / "mine"
+    folder.begin("a = 1", {"data_dir": "data", "wandb": None, "data": None, "mesh": "data=1", "seed": 3})
+    mine.write_text("thesis")
+    (folder.path / name).symlink_to(mine)
+    assert main(["train", "--resume", str(folder.path)]) == 1
+    assert f"{name} is a symbolic link" in capsys.readouterr().err
+    assert mine.read_text() == "thesis"

@@ -4,6 +4,8 @@ import json
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -196,3 +198,27 @@ def test_a_name_that_only_this_machine_understands_is_mentioned(monkeypatch, cap
 def test_process_0_refuses_the_address_of_another_machine():
     with pytest.raises(ValueError, match=r"192\.0\.2\.1:1234 is none of this machine"):
         hosts.join("192.0.2.1:1234", 2, 0)
+
+
+def test_process_0_refuses_a_port_that_another_program_has():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ValueError, match=f"another program listens on 127.0.0.1:{port} already"):
+            hosts.join(f"127.0.0.1:{port}", 2, 0)
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_what_to_type_is_said_of_a_process_that_ends_without_a_word(resumed):
+    """As JAX ends one that lost process 0, or that never met it."""
+    program = (
+        "import os, sys; from rosmo.runs import hosts\n"
+        "with hosts.watched('node7:1234', 2, 1) as resumed_by:\n"
+        f"    if {resumed}: resumed_by('rosmo train --resume run')\n"
+        "    os.abort()\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, timeout=1_800)
+    command = " with rosmo train --resume run" if resumed else ""
+    assert ended.stderr == (
+        "rosmo: process 1 of 2 was ended, or ended itself because it lost another one or never met it: start "
+        f"all of them again{command}\n"
+    )
