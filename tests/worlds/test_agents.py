@@ -66,6 +66,68 @@ def test_ppo_finds_the_optimal_policy_of_a_table():
     np.testing.assert_allclose(values, 0.99 ** np.arange(4, -1, -1), atol=0.1)
 
 
+def moved(params, key):
+    """Heads start at zero and would hide mistakes."""
+    return dataclasses.replace(
+        params,
+        head=jax.tree.map(
+            lambda x: x + 0.3 * jax.random.normal(key, x.shape) if eqx.is_inexact_array(x) else x, params.head
+        ),
+    )
+
+
+def of_every_state(head):
+    """Log-probabilities `[S, A]` and values `[S]`, in NumPy."""
+    logits, value = (np.asarray(x, np.float64) for x in head(jnp.eye(STATES)))
+    return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True)), value
+
+
+def test_the_loss_of_imagined_episodes_by_a_loop():
+    """Who plays, from where, what is halted, what is looked ahead to, and what counts: by what was played."""
+    played = []
+
+    class Recording(TabularWorld):
+        def imagine(self, state, action, keys, member=None):
+            jax.debug.callback(lambda *x: played.append(x), state, action, ordered=True)
+            return super().imagine(state, action, keys, member)
+
+    table = dataclasses.replace(CORRIDOR, doubt=jnp.zeros((STATES, 2)).at[3, 1].set(1.0))
+    agent = make(
+        "morel", Recording(*(getattr(table, f.name) for f in dataclasses.fields(table))), penalty=3.0
+    )
+    old, new = (moved(agent.init(KEY), key) for key in jax.random.split(KEY))
+    old = eqx.tree_at(lambda p: p.head.policy.bias, old, jnp.array([2.0, 0.0]))  # who plays goes left
+    batch = windows_of(agent, 32)
+    loss, metrics = eqx.filter_jit(agent.loss)(new, old, batch, KEY)
+    jax.effects_barrier()
+    state, action = (np.stack(x, axis=1) for x in zip(*played, strict=True))
+    begun = np.where(batch.is_last, -1, np.arange(agent.context)).max(axis=1)
+    np.testing.assert_array_equal(state[:, 0], batch.observation.argmax(axis=-1)[np.arange(32), begun])
+    assert np.mean(action[:, 0] == 0) > 0.7
+    (log_old, v_old), (log_new, v_new) = of_every_state(old.head), of_every_state(new.head)
+    steps = []
+    for s, a in zip(state, action, strict=True):
+        halted = (s == 3) & (a == 1)
+        reward = np.where(halted, -3.0, table.reward[s, a])
+        over = halted | (np.asarray(table.discount)[s, a] == 0)
+        length, advantage = (over.argmax() + 1 if over.any() else len(s)), 0.0
+        for t in reversed(range(length)):
+            discount = 0.99 * (not over[t])
+            ahead = discount * v_old[int(table.next_state[s[t], a[t]])]
+            advantage = reward[t] + ahead - v_old[s[t]] + discount * 0.95 * advantage
+            steps.append((s[t], a[t], advantage))
+    s, a, advantage = (np.array(x) for x in zip(*steps, strict=True))
+    target, error = advantage + v_old[s], v_new[s] - advantage - v_old[s]
+    held = v_old[s] + np.clip(v_new[s] - v_old[s], -0.1, 0.1) - target
+    scaled = (advantage - advantage.mean()) / advantage.std()
+    ratio = np.exp(log_new[s, a] - log_old[s, a])
+    policy = np.minimum(ratio * scaled, np.clip(ratio, 0.9, 1.1) * scaled).mean()
+    entropy = -(np.exp(log_new) * log_new).sum(axis=-1)[s].mean()
+    by_hand = -policy + 0.25 * np.maximum(error**2, held**2).mean() - 0.01 * entropy
+    np.testing.assert_allclose(loss, by_hand, rtol=1e-4)
+    np.testing.assert_allclose(metrics["imagined_steps"], len(s) / 32, rtol=1e-5)
+
+
 def learned_tables(steps: Trajectory, members: int = 3) -> TabularWorld:
     """Tables as data makes them: exact where it has been, and anything elsewhere, of each member another."""
     rng, real = np.random.default_rng(1), ~steps.is_last
@@ -149,11 +211,7 @@ def test_one_device_and_two_train_combo_alike():
 
 def combo(**settings):
     agent = make("combo", **settings)
-    params = agent.init(KEY)
-    head = jax.tree.map(
-        lambda x: x + 0.3 * jax.random.normal(KEY, x.shape) if eqx.is_inexact_array(x) else x, params.head
-    )
-    return agent, dataclasses.replace(params, head=head)
+    return agent, moved(agent.init(KEY), KEY)
 
 
 def test_combo_with_nothing_imagined_is_the_librarys_cql():
@@ -200,6 +258,22 @@ def test_the_mix_is_of_features_with_the_rewards_that_followed():
         np.testing.assert_allclose(np.asarray(steps.discount)[acted], CORRIDOR.discount[state, action])
     best = np.asarray(CQL(HEAD).act(params.head, KEY, jnp.eye(STATES)))
     np.testing.assert_array_equal(action, best[state])  # of the rollouts, which come last
+
+
+def test_the_data_is_cut_after_its_context_and_imagined_from_its_last_action():
+    agent, params = combo()
+    batch, keys = windows_of(agent, 64), jax.random.split(KEY, 64)
+    real, dreamt = eqx.filter_jit(agent.mix)(params, params, batch, keys)
+    begun = np.where(batch.is_last, -1, np.arange(agent.window)).max(axis=1)
+    np.testing.assert_array_equal(dreamt.observation[:, 0], batch.observation[np.arange(64), begun])
+    # A window that is over by then is read from its start.
+    start = np.where(batch.is_last[:, 2], 0, 2)
+    assert set(start) == {0, 2}
+    for row, first in enumerate(start):
+        here = slice(first, first + agent.window - 2)
+        np.testing.assert_array_equal(real.is_last[row], batch.is_last[row, here])
+        seen = np.cumsum(batch.is_last[row, here]) - batch.is_last[row, here] == 0
+        np.testing.assert_array_equal(real.observation[row][seen], batch.observation[row, here][seen])
 
 
 def test_every_rollout_is_of_one_member():
@@ -261,3 +335,13 @@ def test_combo_learns_the_corridor(penalty, alpha):
     memory = agent.initial_memory(params, STATES - 2)
     action, _ = agent.act(params, KEY, jnp.eye(STATES)[1:-1], memory)
     assert (action == 1).all()
+
+
+def test_a_world_of_one_member_has_nothing_to_be_pessimistic_by():
+    alone = dataclasses.replace(CORRIDOR, members=1)
+    for name in ("morel", "mopo"):
+        with pytest.raises(ValueError, match="members = 2 or more"):
+            make(name, alone).in_world(alone, [windows_of(make(name))])
+    make("mopo", alone, penalty=0.0).in_world(alone, [windows_of(make("mopo"))])
+    counted = dataclasses.replace(alone, doubt=jnp.ones((STATES, 2)))  # a world may doubt by other means
+    assert make("morel", counted).in_world(counted, [windows_of(make("morel"))]).doubts.min() == 1
