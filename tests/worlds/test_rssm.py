@@ -158,6 +158,9 @@ def test_what_cannot_be_built_is_refused_in_a_sentence():
     agent.check(np.array([[0.0, 2.0]]))
     with pytest.raises(ValueError, match="go from 0 to 3, and pixels = 'bernoulli'"):
         agent.check(np.array([[0.0, 3.0]]))
+    latent = functools.partial(worlds.latent, **sizes)
+    with pytest.raises(ValueError, match="LatentWorld is another world"):
+        WorldModel(latent).check(np.zeros((1, *OBSERVATION)))
     for wrong in ({"kl_balance": 1.1}, {"window": 1}, {"reward_deviation": 0.0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             WorldModel(small, **wrong)
