@@ -7,7 +7,7 @@ from pathlib import Path
 import gin
 
 from rosmo import configs
-from rosmo.commands.shared import load_configuration, load_data
+from rosmo.commands.shared import load_configuration, load_data, with_spaces
 from rosmo.experiments import pool
 from rosmo.runs.datasets import checksum
 from rosmo.runs.folder import RunFolder
@@ -49,10 +49,11 @@ def in_its_world(
 
 def _begun(training: Training, imports: Sequence[str], data_dir: Path) -> tuple[RunFolder, int]:
     """Returns the run of the world that a training asks for, begun if it was not, and its updates."""
+    steps = load_data(training, data_dir)
+    training.with_spaces_of(steps).build_agent()  # refuses settings now, and not when the world is trained
     bindings = [*configs.said_of(training.model), *_data_of(training), *training.world_bindings]
-    world = load_configuration(training.world_configs, bindings, imports)
-    text, steps = gin.config_str(), load_data(world, data_dir)
-    found = checksum(steps)
+    world = with_spaces(load_configuration(training.world_configs, bindings, imports), steps)
+    text, found = gin.config_str(), checksum(steps)
     name = f"{world.label.replace('/', '-')}-{zlib.crc32((text + found).encode()):08x}"
     folder = RunFolder(data_dir / "worlds" / name)
     if not folder.exists():

@@ -53,11 +53,17 @@ class WorldModel:
 
     def init(self, key: Key) -> RSSM:
         """Returns a fresh model: its arrays are the parameters."""
-        return self.model(key)
+        model = self.model(key)
+        if not isinstance(model, RSSM):
+            raise ValueError(
+                f"WorldModel trains an RSSM, and {type(model).__name__} is another world: name what trains "
+                "that one by train.agent, in a configuration of yours that world_configs names"
+            )
+        return model
 
     def check(self, observation: Shaped[Any, "steps ..."]) -> None:
         """Refuses observations that have no likelihood under the model."""
-        model = eqx.filter_eval_shape(self.model, jax.random.key(0))
+        model = eqx.filter_eval_shape(self.init, jax.random.key(0))
         low, high = float(observation.min()), float(observation.max())
         if model.pixels == "bernoulli" and not 0 <= low <= high <= model.scale:
             raise ValueError(

@@ -39,6 +39,16 @@ class Subtract(eqx.Module):
         return imagined._replace(reward=imagined.reward - self.weight * imagined.uncertainty)
 
 
+def refuse_certainty(view: Callable[[Imagined], Imagined], world: World, doubts: Doubts) -> None:
+    """Refuses to pay for disagreement where there is nobody to disagree with."""
+    pays = isinstance(view, Halt) or (isinstance(view, Subtract) and float(view.weight) > 0)
+    if pays and world.members < 2 and not doubts.any():
+        raise ValueError(
+            "MOReL and MOPO go by how far the members of a world are apart, and this one has a single member "
+            "and no doubts: give it members = 2 or more, or do without, by MOPO with penalty = 0"
+        )
+
+
 class Pessimistic(eqx.Module):
     """A world of which what is imagined passes through a view of it, such as `Halt` or `Subtract`."""
 

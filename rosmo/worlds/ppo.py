@@ -27,7 +27,7 @@ from rosmo.worlds.acting import (
 )
 from rosmo.worlds.base import Imagined, World, filter_window, last_acted, states_at
 from rosmo.worlds.frozen import Frozen
-from rosmo.worlds.pessimistic import Doubts, Pessimistic, halt, subtract, uncertainties
+from rosmo.worlds.pessimistic import Doubts, Pessimistic, halt, refuse_certainty, subtract, uncertainties
 from rosmo.worlds.rollouts import Rollout, rollout
 
 View = Callable[[Imagined], Imagined]
@@ -112,6 +112,7 @@ class WorldPPO:
     def in_world(self, world: World, windows: Iterable[Trajectory]) -> "WorldPPO":
         """Returns the agent in a world, which is asked for its doubts of the data."""
         doubts = uncertainties(world, windows, jax.random.key(0))
+        refuse_certainty(self.pessimism(doubts), world, doubts)
         return dataclasses.replace(self, world=world, doubts=doubts)
 
     def init(self, key: Key) -> OnWorld:

@@ -9,13 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from jax.sharding import AxisType
 
 from rosmo import Learner, agents, latent_model
-from rosmo.agents import CQL, Remembers
+from rosmo.agents import Remembers
 from rosmo.data import window_sampler
 from rosmo.types import Trajectory
-from rosmo.worlds import COMBO, Frozen, disagreement
+from rosmo.worlds import Frozen, disagreement
 from rosmo.worlds.acting import EpisodeMemory, StandsOnWorld
 from tests.windows import ON_WORLD
 from tests.worlds.tables import TabularWorld, corridor, play
@@ -64,6 +63,68 @@ def test_ppo_finds_the_optimal_policy_of_a_table():
     # Its values are those of the optimal policy: γ to the number of steps before the last.
     values = np.asarray(params.head(jnp.eye(STATES))[1])[1:-1]
     np.testing.assert_allclose(values, 0.99 ** np.arange(4, -1, -1), atol=0.1)
+
+
+def moved(params, key):
+    """Heads start at zero and would hide mistakes."""
+    return dataclasses.replace(
+        params,
+        head=jax.tree.map(
+            lambda x: x + 0.3 * jax.random.normal(key, x.shape) if eqx.is_inexact_array(x) else x, params.head
+        ),
+    )
+
+
+def of_every_state(head):
+    """Log-probabilities `[S, A]` and values `[S]`, in NumPy."""
+    logits, value = (np.asarray(x, np.float64) for x in head(jnp.eye(STATES)))
+    return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True)), value
+
+
+def test_the_loss_of_imagined_episodes_by_a_loop():
+    """Who plays, from where, what is halted, what is looked ahead to, and what counts: by what was played."""
+    played = []
+
+    class Recording(TabularWorld):
+        def imagine(self, state, action, keys, member=None):
+            jax.debug.callback(lambda *x: played.append(x), state, action, ordered=True)
+            return super().imagine(state, action, keys, member)
+
+    table = dataclasses.replace(CORRIDOR, doubt=jnp.zeros((STATES, 2)).at[3, 1].set(1.0))
+    agent = make(
+        "morel", Recording(*(getattr(table, f.name) for f in dataclasses.fields(table))), penalty=3.0
+    )
+    old, new = (moved(agent.init(KEY), key) for key in jax.random.split(KEY))
+    old = eqx.tree_at(lambda p: p.head.policy.bias, old, jnp.array([2.0, 0.0]))  # who plays goes left
+    batch = windows_of(agent, 32)
+    loss, metrics = eqx.filter_jit(agent.loss)(new, old, batch, KEY)
+    jax.effects_barrier()
+    state, action = (np.stack(x, axis=1) for x in zip(*played, strict=True))
+    begun = np.where(batch.is_last, -1, np.arange(agent.context)).max(axis=1)
+    np.testing.assert_array_equal(state[:, 0], batch.observation.argmax(axis=-1)[np.arange(32), begun])
+    assert np.mean(action[:, 0] == 0) > 0.7
+    (log_old, v_old), (log_new, v_new) = of_every_state(old.head), of_every_state(new.head)
+    steps = []
+    for s, a in zip(state, action, strict=True):
+        halted = (s == 3) & (a == 1)
+        reward = np.where(halted, -3.0, table.reward[s, a])
+        over = halted | (np.asarray(table.discount)[s, a] == 0)
+        length, advantage = (over.argmax() + 1 if over.any() else len(s)), 0.0
+        for t in reversed(range(length)):
+            discount = 0.99 * (not over[t])
+            ahead = discount * v_old[int(table.next_state[s[t], a[t]])]
+            advantage = reward[t] + ahead - v_old[s[t]] + discount * 0.95 * advantage
+            steps.append((s[t], a[t], advantage))
+    s, a, advantage = (np.array(x) for x in zip(*steps, strict=True))
+    target, error = advantage + v_old[s], v_new[s] - advantage - v_old[s]
+    held = v_old[s] + np.clip(v_new[s] - v_old[s], -0.1, 0.1) - target
+    scaled = (advantage - advantage.mean()) / advantage.std()
+    ratio = np.exp(log_new[s, a] - log_old[s, a])
+    policy = np.minimum(ratio * scaled, np.clip(ratio, 0.9, 1.1) * scaled).mean()
+    entropy = -(np.exp(log_new) * log_new).sum(axis=-1)[s].mean()
+    by_hand = -policy + 0.25 * np.maximum(error**2, held**2).mean() - 0.01 * entropy
+    np.testing.assert_allclose(loss, by_hand, rtol=1e-4)
+    np.testing.assert_allclose(metrics["imagined_steps"], len(s) / 32, rtol=1e-5)
 
 
 def learned_tables(steps: Trajectory, members: int = 3) -> TabularWorld:
@@ -133,93 +194,6 @@ def test_frozen_arrays_come_back_to_the_bit():
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
 
 
-def test_one_device_and_two_train_combo_alike():
-    agent = make("combo")
-    found = []
-    for count in (1, 2):
-        devices = jax.devices()[:count]
-        mesh = jax.make_mesh((count,), ("data",), devices=devices, axis_types=(AxisType.Auto,))
-        learner = Learner(agent, optax.sgd(0.1), batch_size=8, target_update_interval=2, mesh=mesh)
-        found.append(
-            jax.device_get(learner.update_many(learner.init(KEY), source_of(agent), 1)[0].params.head)
-        )
-    for a, b in zip(*map(jax.tree.leaves, found), strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-5)
-
-
-def combo(**settings):
-    agent = make("combo", **settings)
-    params = agent.init(KEY)
-    head = jax.tree.map(
-        lambda x: x + 0.3 * jax.random.normal(KEY, x.shape) if eqx.is_inexact_array(x) else x, params.head
-    )
-    return agent, dataclasses.replace(params, head=head)
-
-
-def test_combo_with_nothing_imagined_is_the_librarys_cql():
-    agent, params = combo(penalty="cql", ratio=1.0, alpha=0.7)
-    batch, keys = windows_of(agent, 16), jax.random.split(KEY, 16)
-    real, _ = eqx.filter_jit(agent.mix)(params, params, batch, keys)
-    cql = CQL(HEAD, alpha=0.7, positions=3)
-    expected, _ = eqx.filter_jit(cql.loss)(params.head, params.head, real, keys)
-    loss, _ = eqx.filter_jit(agent.loss)(params, params, batch, keys)
-    np.testing.assert_allclose(loss, expected, rtol=1e-5)
-
-
-def test_the_two_penalties_by_hand():
-    found = {}
-    for penalty in ("combo", "cql"):
-        agent, params = combo(penalty=penalty, ratio=0.25, alpha=2.0)
-        batch, keys = windows_of(agent, 16), jax.random.split(KEY, 16)
-        found[penalty] = eqx.filter_jit(agent.loss)(params, params, batch, keys)[1]
-    real, dreamt = eqx.filter_jit(agent.mix)(params, params, batch, keys)
-    seen = CQL(HEAD, positions=3).terms(params.head, params.head, real)
-    imagined = CQL(HEAD, positions=4).terms(params.head, params.head, dreamt)
-
-    def per_window(x, mask):
-        x, mask = np.asarray(x, np.float64), np.asarray(mask)
-        return np.mean([row[m].mean() if m.any() else 0 for row, m in zip(x, mask, strict=True)])
-
-    down, up = per_window(imagined.soft_maximum, imagined.mask), per_window(seen.q_taken, seen.mask)
-    np.testing.assert_allclose(found["combo"]["loss/conservative"], 2 * (down - up), rtol=1e-4)
-    excess = [np.where(t.mask, t.soft_maximum - t.q_taken, 0).mean() for t in (seen, imagined)]
-    by_hand = 2 * (0.25 * excess[0] + 0.75 * excess[1])
-    np.testing.assert_allclose(found["cql"]["loss/conservative"], by_hand, rtol=1e-4)
-    np.testing.assert_allclose(found["cql"]["loss/value"], found["combo"]["loss/value"], rtol=1e-6)
-
-
-def test_the_mix_is_of_features_with_the_rewards_that_followed():
-    agent, params = combo(exploration=0.0)
-    batch, keys = windows_of(agent, 64), jax.random.split(KEY, 64)
-    for steps in eqx.filter_jit(agent.mix)(params, params, batch, keys):
-        acted = ~np.asarray(steps.is_last)
-        acted &= np.cumsum(np.asarray(steps.is_last), axis=1) == 0
-        state, action = np.asarray(steps.observation).argmax(axis=-1)[acted], np.asarray(steps.action)[acted]
-        assert acted[:, 0].all()
-        np.testing.assert_allclose(np.asarray(steps.reward)[acted], CORRIDOR.reward[state, action])
-        np.testing.assert_allclose(np.asarray(steps.discount)[acted], CORRIDOR.discount[state, action])
-    best = np.asarray(CQL(HEAD).act(params.head, KEY, jnp.eye(STATES)))
-    np.testing.assert_array_equal(action, best[state])  # of the rollouts, which come last
-
-
-def test_every_rollout_is_of_one_member():
-    members = []
-
-    class Recording(TabularWorld):
-        def imagine(self, state, action, keys, member=None):
-            jax.debug.callback(lambda x: members.append(np.asarray(x)), member, ordered=True)
-            return super().imagine(state, action, keys, member)
-
-    world = Recording(*(getattr(CORRIDOR, f.name) for f in dataclasses.fields(CORRIDOR)))
-    agent = make("combo", world)
-    params = agent.init(KEY)
-    eqx.filter_jit(agent.mix)(params, params, windows_of(agent, 32), jax.random.split(KEY, 32))
-    jax.effects_barrier()
-    assert len(members) == agent.horizon
-    assert all((later == members[0]).all() for later in members)
-    assert set(members[0]) == {0, 1}
-
-
 @pytest.mark.parametrize("name", ON_WORLD)
 def test_an_episode_is_remembered_by_the_action_that_was_chosen(name):
     seen = []
@@ -254,10 +228,11 @@ def test_settings_that_cannot_be_meant_are_refused():
             agents.get(name)(lambda key: CORRIDOR, **wrong)
 
 
-@pytest.mark.parametrize(("penalty", "alpha"), [("cql", 0.1), ("combo", None)])
-def test_combo_learns_the_corridor(penalty, alpha):
-    agent = COMBO(lambda key: CORRIDOR, head=HEAD, context=2, penalty=penalty, alpha=alpha)
-    params = trained(agent, updates=800, renew=25)
-    memory = agent.initial_memory(params, STATES - 2)
-    action, _ = agent.act(params, KEY, jnp.eye(STATES)[1:-1], memory)
-    assert (action == 1).all()
+def test_a_world_of_one_member_has_nothing_to_be_pessimistic_by():
+    alone = dataclasses.replace(CORRIDOR, members=1)
+    for name in ("morel", "mopo"):
+        with pytest.raises(ValueError, match="members = 2 or more"):
+            make(name, alone).in_world(alone, [windows_of(make(name))])
+    make("mopo", alone, penalty=0.0).in_world(alone, [windows_of(make("mopo"))])
+    counted = dataclasses.replace(alone, doubt=jnp.ones((STATES, 2)))  # a world may doubt by other means
+    assert make("morel", counted).in_world(counted, [windows_of(make("morel"))]).doubts.min() == 1

@@ -75,6 +75,34 @@ def test_a_world_answers_what_agents_ask(name):
         np.testing.assert_allclose(a, b[order], atol=1e-5)
 
 
+def test_an_imagined_step_by_hand():
+    world = build("rssm")
+    state, action, member = some_state(world), jnp.array([0, 1, 2, 0]), jnp.array([2, 0, 1, 0])
+    imagined = imagine(world, state, action, jax.random.split(KEY, 4), member)
+    sigmoid = lambda x: 1 / (1 + np.exp(-x))  # noqa: E731
+
+    def linear(layer, *x):
+        return np.concatenate(x) @ np.asarray(layer.weight, np.float64) + np.asarray(layer.bias)
+
+    for row in range(4):
+        before, taken = np.asarray(state.deterministic[row]), np.eye(ACTIONS)[action[row]]
+        entered = np.maximum(linear(world.enter, np.ravel(state.latent[row]), taken), 0)
+        parts, norm = linear(world.gru.linear, entered, before), world.gru.norm
+        parts = (parts - parts.mean()) / np.sqrt(parts.var() + norm.eps) * norm.weight + norm.bias
+        reset, candidate, update = np.split(np.asarray(parts), 3)
+        update = sigmoid(update - 1)
+        after = update * np.tanh(sigmoid(reset) * candidate) + (1 - update) * before
+        np.testing.assert_allclose(imagined.state.deterministic[row], after, atol=1e-5)
+    expected = world.prior_logits(imagined.state.deterministic)
+    np.testing.assert_allclose(imagined.state.logits, expected[jnp.arange(4), member], atol=1e-5)
+    said = np.asarray(jax.nn.softmax(expected)).reshape(4, 3, -1)
+    apart = [max(np.linalg.norm(x - y) for x in members for y in members) for members in said]
+    np.testing.assert_allclose(imagined.uncertainty, apart, rtol=1e-4)
+    reward, going_on = world.outcome(world.features(imagined.state))
+    np.testing.assert_allclose(imagined.reward, reward, atol=1e-5)
+    np.testing.assert_allclose(imagined.discount, sigmoid(np.asarray(going_on)), atol=1e-5)
+
+
 @pytest.mark.parametrize("name", worlds.names())
 def test_a_first_observation_forgets_what_came_before(name):
     world, keys = build(name), jax.random.split(KEY, 4)
@@ -96,6 +124,8 @@ def test_reconstructions_have_the_units_of_observations_and_a_latent_model_has_n
     state = some_state(world)
     scaled = dataclasses.replace(world, scale=10.0)
     np.testing.assert_allclose(reconstruct(scaled, state), 10 * reconstruct(world, state), rtol=1e-6)
+    shown = jax.random.normal(KEY, (4, *OBSERVATION))
+    np.testing.assert_allclose(scaled.embed(10 * shown), world.embed(shown), rtol=1e-4)
     with pytest.raises(TypeError, match="has no decoder"):
         build("latent").reconstruct(some_state(build("latent")))
 
@@ -128,6 +158,9 @@ def test_what_cannot_be_built_is_refused_in_a_sentence():
     agent.check(np.array([[0.0, 2.0]]))
     with pytest.raises(ValueError, match="go from 0 to 3, and pixels = 'bernoulli'"):
         agent.check(np.array([[0.0, 3.0]]))
+    latent = functools.partial(worlds.latent, **sizes)
+    with pytest.raises(ValueError, match="LatentWorld is another world"):
+        WorldModel(latent).check(np.zeros((1, *OBSERVATION)))
     for wrong in ({"kl_balance": 1.1}, {"window": 1}, {"reward_deviation": 0.0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             WorldModel(small, **wrong)

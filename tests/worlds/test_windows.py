@@ -91,7 +91,8 @@ def test_rollouts_are_windows_of_one_episode_each():
     np.testing.assert_array_equal(steps.is_first, [[1, 0, 0, 0], [1, 0, 0, 0]])
     np.testing.assert_allclose(steps.reward[0, 0], 1)
     np.testing.assert_allclose(steps.discount[0, 0], 0)
-    assert steps.observation.shape == (2, 4, 6)
+    # The last one is of the state that the last action led to.
+    np.testing.assert_array_equal(steps.observation[1].argmax(axis=-1), [1, 2, 3, 4])
 
 
 def test_episodes_end_as_often_as_the_world_says():
