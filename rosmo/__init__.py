@@ -82,6 +82,7 @@ _MOVED = {
     "rosmo.sharding": "rosmo.learner.sharding",
     "rosmo.tpu": "rosmo.costs.tpu",
     "rosmo.video": "rosmo.evaluate.film",
+    "rosmo.worlds.frozen": "rosmo.networks.frozen",
 }
 
 

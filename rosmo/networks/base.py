@@ -6,7 +6,7 @@ depends on the state alone is then computed once for all actions.
 """
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -40,14 +40,16 @@ class AbstractDynamics(eqx.Module):
     @abc.abstractmethod
     def __call__(
         self, state: State, action: Integer[Array, ""]
-    ) -> tuple[State, Float[Array, "reward_bins"]]: ...
+    ) -> tuple[State, Float[Array, "*members reward_bins"]]: ...
 
 
 class AbstractPrediction(eqx.Module):
     """f: predicts the policy and the value of a latent state."""
 
     @abc.abstractmethod
-    def __call__(self, state: State) -> tuple[Float[Array, "actions"], Float[Array, "value_bins"]]: ...
+    def __call__(
+        self, state: State
+    ) -> tuple[Float[Array, "actions"], Float[Array, "*members value_bins"]]: ...
 
 
 class Networks(NamedTuple):
@@ -113,3 +115,6 @@ class Head(eqx.Module):
 
     def __call__(self, features: Float[Array, "features"]) -> Float[Array, "out"]:
         return self.output(jax.nn.relu(self.hidden(features)))
+
+
+HeadBuilder = Callable[[Key, int, int, int], Callable[[Array], Array]]  # as `Head` is built, or an ensemble

@@ -1,7 +1,7 @@
 """Fully connected networks for vector observations (paper, BSuite)."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
@@ -13,6 +13,7 @@ from rosmo.networks.base import (
     AbstractPrediction,
     AbstractRepresentation,
     Head,
+    HeadBuilder,
     Linear,
     Networks,
     Output,
@@ -60,7 +61,7 @@ class MLPDynamics(AbstractDynamics):
     from_state: Linear
     from_action: Float[Array, "actions hidden"]
     rest: MLP
-    reward: Head
+    reward: Callable[[Array], Array]
 
     def __init__(
         self,
@@ -70,17 +71,18 @@ class MLPDynamics(AbstractDynamics):
         hidden: Sequence[int],
         head_size: int,
         reward_bins: int,
+        head: HeadBuilder | None = None,
     ):
         key_input, key_rest, key_reward = jax.random.split(key, 3)
         joint = Linear(key_input, state_size + num_actions, hidden[0])
         self.from_state = eqx.tree_at(lambda m: m.weight, joint, joint.weight[:state_size])
         self.from_action = joint.weight[state_size:]
         self.rest = MLP(key_rest, [*hidden, state_size])
-        self.reward = Head(key_reward, state_size, head_size, reward_bins)
+        self.reward = (head or Head)(key_reward, state_size, head_size, reward_bins)
 
     def __call__(
         self, state: Float[Array, "state"], action: Integer[Array, ""]
-    ) -> tuple[Float[Array, "state"], Float[Array, "reward_bins"]]:
+    ) -> tuple[Float[Array, "state"], Float[Array, "*members reward_bins"]]:
         """Takes one step; the first layer's product with the state does not depend on the action."""
         if len(self.from_action) > _LOOKED_UP:
             of_action = self.from_action[action]
@@ -91,23 +93,37 @@ class MLPDynamics(AbstractDynamics):
 
 
 class MLPPrediction(AbstractPrediction):
-    """A shared MLP with one zero-initialised layer each for policy and value."""
+    """A shared MLP with one zero-initialised layer each for policy and value.
+
+    Heads of an ensemble share nothing: where values are not of one, they have the state for themselves.
+    """
 
     torso: MLP
     policy: Output
-    value: Output
+    value: Callable[[Array], Array]
 
-    def __init__(self, key: Key, state_size: int, hidden: Sequence[int], num_actions: int, value_bins: int):
+    def __init__(
+        self,
+        key: Key,
+        state_size: int,
+        hidden: Sequence[int],
+        num_actions: int,
+        value_bins: int,
+        head: HeadBuilder | None = None,
+    ):
         self.torso = MLP(key, [state_size, *hidden], activate_last=True)
         self.policy = Output(hidden[-1], num_actions)
-        self.value = Output(hidden[-1], value_bins)
+        if head is None:
+            self.value = Output(hidden[-1], value_bins)
+        else:
+            self.value = head(jax.random.fold_in(key, len(hidden)), state_size, hidden[-1], value_bins)
 
     def __call__(
         self, state: Float[Array, "state"]
-    ) -> tuple[Float[Array, "actions"], Float[Array, "value_bins"]]:
+    ) -> tuple[Float[Array, "actions"], Float[Array, "*members value_bins"]]:
         """Predicts policy and value logits."""
         features = self.torso(state)
-        return self.policy(features), self.value(features)
+        return self.policy(features), self.value(features if isinstance(self.value, Output) else state)
 
 
 @registry.register("mlp")
@@ -121,6 +137,7 @@ def mlp(
     representation: Sequence[int] = (64, 64, 32),
     dynamics: Sequence[int] = (256,),
     prediction: Sequence[int] = (32,),
+    head: HeadBuilder | None = None,
 ) -> Networks:
     """Fully connected networks for vector observations.
 
@@ -133,6 +150,7 @@ def mlp(
         representation: layer sizes of h; the last is the size of the latent state.
         dynamics: hidden sizes of g, between two latent states.
         prediction: hidden sizes of f; the reward head takes the last.
+        head: builds the heads of reward and value, where they are not the usual ones.
     """
     for name, sizes in (
         ("representation", representation),
@@ -145,6 +163,6 @@ def mlp(
     state_size = representation[-1]
     return Networks(
         MLPRepresentation(MLP(keys[0], [math.prod(observation_shape), *representation])),
-        MLPDynamics(keys[1], state_size, num_actions, dynamics, prediction[-1], num_reward_bins),
-        MLPPrediction(keys[2], state_size, prediction, num_actions, num_value_bins),
+        MLPDynamics(keys[1], state_size, num_actions, dynamics, prediction[-1], num_reward_bins, head),
+        MLPPrediction(keys[2], state_size, prediction, num_actions, num_value_bins, head),
     )
