@@ -140,8 +140,8 @@ class LatentModel(eqx.Module):
         refuse_pessimism(pessimism)
         if self.ensemble == 1:
             raise ValueError(
-                f"a pessimism of {pessimism!r} is of how far the members of an ensemble are apart, and this model "
-                "has none: set ensemble too, as in ensemble = 5"
+                f"a pessimism of {pessimism!r} is of how far the members of an ensemble are apart, and this "
+                "model has none: set ensemble too, as in ensemble = 5"
             )
         return dataclasses.replace(self, pessimism=pessimism)
 

@@ -1,12 +1,20 @@
 """Ensembles: members that are trained on the same, and differ where nothing was to be learned."""
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Float
+from jaxtyping import Float, Integer, Shaped
 
 from rosmo.networks.base import (
+    AbstractDynamics,
+    AbstractPrediction,
+    AbstractRepresentation,
     Head,
+    Networks,
+    State,
     lecun_normal,
 )
 from rosmo.networks.frozen import Frozen
