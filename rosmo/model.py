@@ -16,7 +16,7 @@ from jaxtyping import Float, Integer, Shaped
 
 from rosmo.codec import Codec
 from rosmo.networks.base import Networks, State, registry
-from rosmo.networks.ensembles import HeadWithPrior, Members, stacked
+from rosmo.networks.ensembles import Members, stacked
 from rosmo.types import Key, RecurrentFnOutput, Root, map_arrays, refuse_counts, refuse_numbers
 
 Pessimism = float | int | Literal["min"]
@@ -233,7 +233,7 @@ def latent_model(
         dtype: what the networks compute in, "float32" or "bfloat16".
         ensemble: M, members that say what reward and value are; 1 in the paper.
         ensemble_of: what each member has of its own, the "heads" of reward and value, or the "dynamics" and
-            all behind it. A network must take `head` for it, as the library's do.
+            all behind it.
         prior_scale: β of the fixed random function that is added to the logits of each member.
         **sizes: passed on to the network.
     """
@@ -265,17 +265,15 @@ def latent_model(
 def _ensemble(
     build: Callable[..., Networks], key: Key, members: int, of: str, prior_scale: float | int
 ) -> Networks:
-    if "head" not in inspect.signature(build).parameters:
+    if "ensemble" not in inspect.signature(build).parameters:
         raise ValueError(
-            f"an ensemble of {members} needs a network that takes `head`, as the library's own do, to build "
-            "its heads of reward and value by: this one does not, so leave ensemble at 1"
+            f"an ensemble of {members} needs a network that takes `ensemble`, which builds its logits of "
+            "reward and value, as the library's own do: this one does not, so leave ensemble at 1"
         )
-    scale = float(prior_scale)
+    layer = functools.partial(Members, scale=float(prior_scale))
     if of == "dynamics":
-        return stacked(
-            functools.partial(build, head=functools.partial(HeadWithPrior, scale=scale)), key, members
-        )
-    return build(key, head=functools.partial(Members, ensemble=members, prior_scale=scale))
+        return stacked(functools.partial(build, ensemble=functools.partial(layer, members=1)), key, members)
+    return build(key, ensemble=functools.partial(layer, members=members))
 
 
 def _default_bins(build: Callable[..., Networks]) -> int:

@@ -132,6 +132,7 @@ class CRR:
 
 def with_one_codec(model: LatentModel) -> LatentModel:
     """Returns a model whose reward head can hold values, or refuses it."""
+    without_ensemble(model)
     if model.reward_codec != model.value_codec:
         raise ValueError(
             "this agent reads Q-values off the reward head, which needs the range of values: give the model "

@@ -12,8 +12,9 @@ from rosmo.networks.base import (
     AbstractDynamics,
     AbstractPrediction,
     AbstractRepresentation,
-    Head,
+    Linear,
     Networks,
+    Output,
     State,
     lecun_normal,
 )
@@ -21,44 +22,33 @@ from rosmo.networks.frozen import Frozen
 from rosmo.types import Key, map_arrays
 
 
-class HeadWithPrior(eqx.Module):
-    """A head with a randomised prior (Osband et al., 2018): what is trained, plus a fixed random head.
+class Members(eqx.Module):
+    """A layer of logits for each of M members, with randomised priors (Osband et al., 2018).
 
-    f(x) + β·p(x): where there is data, f learns to make up for p; elsewhere p stays, another one for each
-    member. No gradient reaches p or goes through it, so that x is not shaped by what is random.
+    W_m x + b_m + β·p_m(x): where there is data, what is trained learns to make up for p_m, a fixed random
+    function of each member's own; elsewhere p_m stays. No gradient reaches p_m or goes through it, so that x
+    is not shaped by what is random. All members are one product.
     """
 
-    head: Head
+    output: Output
     prior: Frozen
+    members: int = eqx.field(static=True)
     scale: float = eqx.field(static=True)
 
-    def __init__(self, key: Key, in_size: int, hidden_size: int, out_size: int, scale: float):
-        key_head, key_prior, key_output = jax.random.split(key, 3)
-        self.head = Head(key_head, in_size, hidden_size, out_size)
-        prior = Head(key_prior, in_size, hidden_size, out_size)
-        weight = lecun_normal(key_output, (hidden_size, out_size), hidden_size)
-        self.prior = Frozen(eqx.tree_at(lambda head: head.output.weight, prior, weight))
-        self.scale = scale
+    def __init__(self, key: Key, in_size: int, out_size: int, *, members: int, scale: float):
+        key_hidden, key_output = jax.random.split(key)
+        self.output = Output(in_size, members * out_size)
+        hidden = max(8, in_size // 4)  # few features of x: what is random need not be rich
+        weight = lecun_normal(key_output, (hidden, members * out_size), hidden)
+        self.prior = Frozen((Linear(key_hidden, in_size, hidden), weight))
+        self.members, self.scale = members, scale
 
-    def __call__(self, features: Float[Array, "features"]) -> Float[Array, "out"]:
-        prior = map_arrays(lambda x: x.astype(features.dtype), self.prior.thaw())
-        return self.head(features) + self.scale * prior(jax.lax.stop_gradient(features))
-
-
-class Members(eqx.Module):
-    """M heads with priors on the same features, computed together."""
-
-    stack: HeadWithPrior  # every array with M in front
-
-    def __init__(
-        self, key: Key, in_size: int, hidden_size: int, out_size: int, *, ensemble: int, prior_scale: float
-    ):
-        keys = jax.random.split(key, ensemble)
-        build = eqx.filter_vmap(lambda key: HeadWithPrior(key, in_size, hidden_size, out_size, prior_scale))
-        self.stack = build(keys)
-
-    def __call__(self, features: Float[Array, "features"]) -> Float[Array, "members out"]:
-        return eqx.filter_vmap(lambda head, x: head(x), in_axes=(eqx.if_array(0), None))(self.stack, features)
+    def __call__(self, x: Float[Array, "in_size"]) -> Float[Array, "members out_size"]:
+        layer, weight = map_arrays(lambda a: a.astype(x.dtype), self.prior.thaw())
+        joined = jnp.concatenate([x, jax.nn.relu(layer(jax.lax.stop_gradient(x)))])
+        weights = jnp.concatenate([self.output.weight, self.scale * weight])
+        output = eqx.tree_at(lambda output: output.weight, self.output, weights)
+        return output(joined).reshape(self.members, -1)
 
 
 class SpreadRepresentation(AbstractRepresentation):
@@ -82,7 +72,8 @@ class StackedDynamics(AbstractDynamics):
         self, state: State, action: Integer[Array, ""]
     ) -> tuple[State, Float[Array, "members reward_bins"]]:
         """Takes one step with each."""
-        return eqx.filter_vmap(lambda member, state: member(state, action))(self.stack, state)
+        state, reward_logits = eqx.filter_vmap(lambda member, state: member(state, action))(self.stack, state)
+        return state, reward_logits[:, 0]
 
 
 class StackedPrediction(AbstractPrediction):
@@ -93,7 +84,7 @@ class StackedPrediction(AbstractPrediction):
     def __call__(self, state: State) -> tuple[Float[Array, "actions"], Float[Array, "members value_bins"]]:
         """Predicts the policy by the mean of the members' logits, and each one's value logits."""
         policy_logits, value_logits = eqx.filter_vmap(lambda member, state: member(state))(self.stack, state)
-        return jnp.mean(policy_logits, axis=0), value_logits
+        return jnp.mean(policy_logits, axis=0), value_logits[:, 0]
 
 
 def stacked(build: Callable[[Key], Networks], key: Key, members: int) -> Networks:

@@ -13,10 +13,11 @@ from rosmo.networks.base import (
     AbstractPrediction,
     AbstractRepresentation,
     Head,
-    HeadBuilder,
+    LayerBuilder,
     Linear,
     Networks,
     Output,
+    logits_layer,
     registry,
 )
 from rosmo.types import Key, refuse_counts
@@ -61,7 +62,7 @@ class MLPDynamics(AbstractDynamics):
     from_state: Linear
     from_action: Float[Array, "actions hidden"]
     rest: MLP
-    reward: Callable[[Array], Array]
+    reward: Head
 
     def __init__(
         self,
@@ -71,14 +72,14 @@ class MLPDynamics(AbstractDynamics):
         hidden: Sequence[int],
         head_size: int,
         reward_bins: int,
-        head: HeadBuilder | None = None,
+        ensemble: LayerBuilder | None = None,
     ):
         key_input, key_rest, key_reward = jax.random.split(key, 3)
         joint = Linear(key_input, state_size + num_actions, hidden[0])
         self.from_state = eqx.tree_at(lambda m: m.weight, joint, joint.weight[:state_size])
         self.from_action = joint.weight[state_size:]
         self.rest = MLP(key_rest, [*hidden, state_size])
-        self.reward = (head or Head)(key_reward, state_size, head_size, reward_bins)
+        self.reward = Head(key_reward, state_size, head_size, reward_bins, ensemble)
 
     def __call__(
         self, state: Float[Array, "state"], action: Integer[Array, ""]
@@ -93,10 +94,7 @@ class MLPDynamics(AbstractDynamics):
 
 
 class MLPPrediction(AbstractPrediction):
-    """A shared MLP with one zero-initialised layer each for policy and value.
-
-    Heads of an ensemble share nothing: where values are not of one, they have the state for themselves.
-    """
+    """A shared MLP with one zero-initialised layer each for policy and value."""
 
     torso: MLP
     policy: Output
@@ -109,21 +107,18 @@ class MLPPrediction(AbstractPrediction):
         hidden: Sequence[int],
         num_actions: int,
         value_bins: int,
-        head: HeadBuilder | None = None,
+        ensemble: LayerBuilder | None = None,
     ):
         self.torso = MLP(key, [state_size, *hidden], activate_last=True)
         self.policy = Output(hidden[-1], num_actions)
-        if head is None:
-            self.value = Output(hidden[-1], value_bins)
-        else:
-            self.value = head(jax.random.fold_in(key, len(hidden)), state_size, hidden[-1], value_bins)
+        self.value = logits_layer(key, hidden[-1], value_bins, ensemble)
 
     def __call__(
         self, state: Float[Array, "state"]
     ) -> tuple[Float[Array, "actions"], Float[Array, "*members value_bins"]]:
         """Predicts policy and value logits."""
         features = self.torso(state)
-        return self.policy(features), self.value(features if isinstance(self.value, Output) else state)
+        return self.policy(features), self.value(features)
 
 
 @registry.register("mlp")
@@ -137,7 +132,7 @@ def mlp(
     representation: Sequence[int] = (64, 64, 32),
     dynamics: Sequence[int] = (256,),
     prediction: Sequence[int] = (32,),
-    head: HeadBuilder | None = None,
+    ensemble: LayerBuilder | None = None,
 ) -> Networks:
     """Fully connected networks for vector observations.
 
@@ -150,7 +145,7 @@ def mlp(
         representation: layer sizes of h; the last is the size of the latent state.
         dynamics: hidden sizes of g, between two latent states.
         prediction: hidden sizes of f; the reward head takes the last.
-        head: builds the heads of reward and value, where they are not the usual ones.
+        ensemble: builds the layers of logits of reward and value for several members; None for one.
     """
     for name, sizes in (
         ("representation", representation),
@@ -163,6 +158,6 @@ def mlp(
     state_size = representation[-1]
     return Networks(
         MLPRepresentation(MLP(keys[0], [math.prod(observation_shape), *representation])),
-        MLPDynamics(keys[1], state_size, num_actions, dynamics, prediction[-1], num_reward_bins, head),
-        MLPPrediction(keys[2], state_size, prediction, num_actions, num_value_bins, head),
+        MLPDynamics(keys[1], state_size, num_actions, dynamics, prediction[-1], num_reward_bins, ensemble),
+        MLPPrediction(keys[2], state_size, prediction, num_actions, num_value_bins, ensemble),
     )

@@ -1,7 +1,7 @@
 """Residual networks for stacked image observations (paper, Atari)."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax
@@ -15,7 +15,7 @@ from rosmo.networks.base import (
     AbstractPrediction,
     AbstractRepresentation,
     Head,
-    HeadBuilder,
+    LayerBuilder,
     Networks,
     lecun_normal,
     registry,
@@ -134,7 +134,7 @@ class ResNetDynamics(AbstractDynamics):
     from_state: Conv3x3
     from_action: Float[Array, "3 3 actions channels"]
     tower: Tower
-    reward: Callable[[Array], Array]
+    reward: Head
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class ResNetDynamics(AbstractDynamics):
         num_blocks: int,
         head_size: int,
         reward_bins: int,
-        head: HeadBuilder = Head,
+        ensemble: LayerBuilder | None = None,
     ):
         keys = jax.random.split(key, 3)
         channels = state_shape[-1]
@@ -152,7 +152,7 @@ class ResNetDynamics(AbstractDynamics):
         self.from_state = eqx.tree_at(lambda m: m.weight, joint, joint.weight[:, :, :channels])
         self.from_action = joint.weight[:, :, channels:]
         self.tower = Tower(keys[1], num_blocks, channels)
-        self.reward = head(keys[2], math.prod(state_shape), head_size, reward_bins)
+        self.reward = Head(keys[2], math.prod(state_shape), head_size, reward_bins, ensemble)
 
     def __call__(
         self, state: Image, action: Integer[Array, ""]
@@ -169,7 +169,7 @@ class ResNetPrediction(AbstractPrediction):
 
     tower: Tower
     policy: Head
-    value: Callable[[Array], Array]
+    value: Head
 
     def __init__(
         self,
@@ -179,12 +179,12 @@ class ResNetPrediction(AbstractPrediction):
         num_blocks: int,
         head_size: int,
         value_bins: int,
-        head: HeadBuilder = Head,
+        ensemble: LayerBuilder | None = None,
     ):
         keys = jax.random.split(key, 3)
         self.tower = Tower(keys[0], num_blocks, state_shape[-1])
         self.policy = Head(keys[1], math.prod(state_shape), head_size, num_actions)
-        self.value = head(keys[2], math.prod(state_shape), head_size, value_bins)
+        self.value = Head(keys[2], math.prod(state_shape), head_size, value_bins, ensemble)
 
     def __call__(self, state: Image) -> tuple[Float[Array, "actions"], Float[Array, "*members value_bins"]]:
         """Predicts policy and value logits."""
@@ -205,7 +205,7 @@ def resnet(
     dynamics_blocks: int = 2,
     prediction_blocks: int = 2,
     head_size: int = 128,
-    head: HeadBuilder = Head,
+    ensemble: LayerBuilder | None = None,
 ) -> Networks:
     """Residual networks for images of bytes, `[height, width, frames]`.
 
@@ -220,7 +220,7 @@ def resnet(
         dynamics_blocks: residual blocks of g.
         prediction_blocks: residual blocks of f.
         head_size: hidden units of the reward, value and policy heads.
-        head: builds the heads of reward and value.
+        ensemble: builds the layers of logits of reward and value for several members; None for one.
     """
     refuse_counts(2, channels=channels)
     refuse_counts(head_size=head_size)
@@ -231,8 +231,10 @@ def resnet(
     keys = jax.random.split(key, 3)
     return Networks(
         ResNetRepresentation(keys[0], frames, channels, representation_blocks),
-        ResNetDynamics(keys[1], state_shape, num_actions, dynamics_blocks, head_size, num_reward_bins, head),
+        ResNetDynamics(
+            keys[1], state_shape, num_actions, dynamics_blocks, head_size, num_reward_bins, ensemble
+        ),
         ResNetPrediction(
-            keys[2], state_shape, num_actions, prediction_blocks, head_size, num_value_bins, head
+            keys[2], state_shape, num_actions, prediction_blocks, head_size, num_value_bins, ensemble
         ),
     )
