@@ -11,7 +11,7 @@ from jax import Array
 from jaxtyping import Bool, Float, Integer, Shaped
 
 from rosmo.agents.base import entropy, mean_of_windows, registry
-from rosmo.agents.bc import choose, encode_steps, observed_steps, policy_logits
+from rosmo.agents.bc import choose, encode_steps, observed_steps, policy_logits, without_ensemble
 from rosmo.agents.targets import n_step_returns
 from rosmo.model import LatentModel
 from rosmo.networks.base import State
