@@ -1,4 +1,4 @@
-"""Every operator leaves the action that members of an ensemble disagree on, with no word of it in any of them."""
+"""Every operator leaves the action that members of an ensemble disagree on, with no word of it in them."""
 
 import functools
 
