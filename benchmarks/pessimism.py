@@ -3,15 +3,19 @@
     ./dev python -m benchmarks.pessimism [--members 1 5 10] [--rounds 9]
 
 With kept targets, which small data sets have, and with fresh ones. Every round times every number of members
-one after the other on one device; a ratio is of one round, to the first number. The seconds are of the
-processor, which what else the machine does changes less than those of a clock. The table has medians, and the
-smallest and the largest ratio.
+one after the other on one core, as the runs of an experiment have it; a ratio is of one round, to the first
+number. The seconds are of the processor, which what else the machine does changes less than those of a clock.
+The table has medians, and the smallest and the largest ratio.
 """
 
 import argparse
 import functools
+import os
 import statistics
 import time
+
+if __name__ == "__main__" and hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # before jax counts the cores
 
 import jax
 

@@ -59,9 +59,7 @@ def test_pessimism_leaves_the_disputed_action_and_optimism_seeks_it(name):
         assert timid == neutral == bold
     else:
         assert timid + 0.02 < bold
-        assert (
-            timid - 1e-3 < neutral < bold + 1e-3
-        )  # MPO moves as far for a rounding error as for all the world
+        assert timid - 1e-3 < neutral < bold + 1e-3  # MPO moves as far for rounding errors
     if name == "one_step":
         q = 0.9 * 2 * np.array([0, 1, 0])
         for found, kappa in ((timid, 1.5), (neutral, 0), (bold, -1.5)):
