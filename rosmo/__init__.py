@@ -86,6 +86,7 @@ _MOVED = {
     "rosmo.sharding": "rosmo.learner.sharding",
     "rosmo.tpu": "rosmo.costs.tpu",
     "rosmo.video": "rosmo.evaluate.film",
+    "rosmo.worlds.frozen": "rosmo.networks.frozen",
 }
 
 

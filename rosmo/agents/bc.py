@@ -40,7 +40,7 @@ class BC:
 
     def init(self, key: Key) -> LatentModel:
         """Returns a fresh model: its arrays are the parameters."""
-        return self.model(key)
+        return without_ensemble(self.model(key))
 
     def act(
         self,
@@ -85,6 +85,16 @@ class BC:
             "policy_entropy": mean_of_windows(entropy(logits), boundary.real),
             "accuracy": mean_of_windows(agrees, boundary.real),
         }
+
+
+def without_ensemble(model: LatentModel) -> LatentModel:
+    """Returns a model without an ensemble, or refuses one of whose members nothing would be asked."""
+    if model.ensemble > 1:
+        raise ValueError(
+            f"this agent has no operator that an ensemble of {model.ensemble} could make pessimistic: leave "
+            "ensemble at 1"
+        )
+    return model
 
 
 def observed_steps(batch: Trajectory, window: int) -> tuple[Trajectory, Boundary]:

@@ -11,7 +11,7 @@ from jax import Array
 from jaxtyping import Bool, Float, Integer, Shaped
 
 from rosmo.agents.base import entropy, mean_of_windows, registry
-from rosmo.agents.bc import choose, encode_steps, observed_steps, policy_logits
+from rosmo.agents.bc import choose, encode_steps, observed_steps, policy_logits, without_ensemble
 from rosmo.agents.targets import n_step_returns
 from rosmo.model import LatentModel
 from rosmo.networks.base import State
@@ -132,6 +132,7 @@ class CRR:
 
 def with_one_codec(model: LatentModel) -> LatentModel:
     """Returns a model whose reward head can hold values, or refuses it."""
+    without_ensemble(model)
     if model.reward_codec != model.value_codec:
         raise ValueError(
             "this agent reads Q-values off the reward head, which needs the range of values: give the model "

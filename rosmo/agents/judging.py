@@ -48,7 +48,8 @@ def judge_steps(
     key_operator, key_action = (jax.random.fold_in(key, 2**31 + salt) for salt in (0, 1))
     searched = len(steps.action) if improved_values else positions
     target, root = target.imagine_from(steps.observation)
-    values = root.value
+    # Learned is what the members expect; how far they are apart is for the operator alone.
+    values = root.value if target.pessimism == 0 else target.neutral.root(root.embedding).value
     root, action, invalid = _first((root, steps.action, steps.invalid_actions), searched)
     improved = operator(target, key_operator, root, recurrent_fn, invalid_actions=invalid)
     advantage = jnp.zeros_like(root.value)
@@ -58,7 +59,7 @@ def judge_steps(
         values=improved.value if improved_values else values,
         policy=improved.action_weights[:positions],
         prior_logits=root.prior_logits[:positions],
-        prior_value=values[:positions],
+        prior_value=root.value[:positions],
         advantage=advantage[:positions],
     )
     return jax.lax.stop_gradient(targets)

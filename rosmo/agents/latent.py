@@ -24,7 +24,7 @@ from rosmo.agents.terms import (
     reward_loss,
     value_loss,
 )
-from rosmo.model import LatentModel, recurrent_fn
+from rosmo.model import LatentModel, Pessimism, recurrent_fn, refuse_pessimism
 from rosmo.operators import Improvement, Operator
 from rosmo.operators.base import mask_logits
 from rosmo.regularizers import Regularizer
@@ -53,6 +53,10 @@ class LatentAgent:
         reward_weight: coefficient of the reward loss.
         acting: the operator that acts, such as a search without the noise of its targets.
         roots: R, the steps of a window that are encoded and unrolled; 1 in the paper.
+        pessimism: κ of the bound mean − κ·deviation that a model with an ensemble shows operators (see
+            `LatentModel`), or "min" for the minimum of its members; 0 is their mean, less is optimism. Value
+            targets of the "network" bootstrap from the mean, whatever κ is: what is doubted once would be
+            doubted again at each backup. Those of the "operator" are of what it was shown.
     """
 
     model: Callable[[Key], LatentModel]
@@ -66,6 +70,7 @@ class LatentAgent:
     reward_weight: float = 1.0
     acting: Operator | None = None
     roots: int = 1
+    pessimism: Pessimism = 0.0
 
     def __post_init__(self):
         if self.unroll_steps < 1 or self.td_steps < 1:
@@ -73,6 +78,7 @@ class LatentAgent:
                 f"unroll_steps and td_steps must be at least 1, got {self.unroll_steps} and {self.td_steps}"
             )
         refuse_counts(roots=self.roots)
+        refuse_pessimism(self.pessimism)
         if not callable(self.operator):
             raise TypeError(
                 f"operator must be a function, as operators.get(name) returns, got {self.operator!r}"
@@ -93,8 +99,9 @@ class LatentAgent:
         return self.roots + self.unroll_steps + self.td_steps
 
     def init(self, key: Key) -> LatentModel:
-        """Returns a fresh model: its arrays are the parameters."""
-        return self.model(key)
+        """Returns a fresh model, as pessimistic as the agent is: its arrays are the parameters."""
+        model = self.model(key)
+        return model if self.pessimism == 0 else model.at_pessimism(self.pessimism)
 
     def act(
         self,
@@ -139,8 +146,8 @@ class LatentAgent:
         return improvement.action_weights / jnp.where(total > 0, total, 1)
 
     def values(self, params: LatentModel, observation: Shaped[Array, "batch ..."]) -> Float[Array, "batch"]:
-        """Returns the network's values of observations."""
-        return params.imagine_from(observation)[1].value
+        """Returns the network's values of observations, of an ensemble the mean of its members."""
+        return params.neutral.imagine_from(observation)[1].value
 
     def foresee(
         self,
@@ -152,8 +159,7 @@ class LatentAgent:
         model, root = params.imagine_from(observation)
         unrolled = model.unroll(root.embedding, actions)
         return Foreseen(
-            rewards=model.reward_codec.decode(unrolled.reward_logits),
-            values=model.value_codec.decode(unrolled.value_logits),
+            rewards=model.mean_reward(unrolled.reward_logits), values=model.mean_value(unrolled.value_logits)
         )
 
     def loss(

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from rosmo.agents.base import entropy, mean_of_windows
 from rosmo.agents.roots import Rooted
 from rosmo.agents.targets import Boundary
+from rosmo.codec import Codec
 from rosmo.model import LatentModel, Unrolled
 from rosmo.operators.base import mask_logits
 from rosmo.regularizers import Positions
@@ -32,7 +33,7 @@ def value_loss(
     model: LatentModel, unrolled: Unrolled, returns: Float[Array, "batch positions"], boundary: Boundary
 ) -> Float[Array, "batch positions"]:
     """ℓᵛ = −φ(h(z))ᵀ log v, also in absorbing states, whose value is 0."""
-    loss = optax.softmax_cross_entropy(unrolled.value_logits, model.value_codec.encode(returns))
+    loss = _cross_entropy(model.value_codec, unrolled.value_logits, model.value_codec.encode(returns))
     return jnp.where((boundary.real | boundary.terminated)[:, : returns.shape[1]], loss, 0)
 
 
@@ -43,8 +44,19 @@ def reward_loss(
     steps = slice(0, unrolled.reward_logits.shape[1])
     real = boundary.real[:, steps]
     target = model.reward_codec.encode(jnp.where(real, reward[:, steps], 0))
-    loss = optax.softmax_cross_entropy(unrolled.reward_logits, target)
+    loss = _cross_entropy(model.reward_codec, unrolled.reward_logits, target)
     return jnp.where(real | boundary.terminated[:, steps], loss, 0)
+
+
+def _cross_entropy(
+    codec: Codec,
+    logits: Float[Array, "batch positions *members bins"],
+    target: Float[Array, "batch positions bins"],
+) -> Float[Array, "batch positions"]:
+    """The cross entropy of logits, of an ensemble its mean over the members: all have the same targets."""
+    if logits.ndim == target.ndim:
+        return optax.softmax_cross_entropy(logits, target)
+    return jnp.mean(codec.log_normaliser(logits), axis=-1) - jnp.sum(target * jnp.mean(logits, -2), axis=-1)
 
 
 def positions_of(model: LatentModel, unrolled: Unrolled, rooted: Rooted) -> Positions:
@@ -53,7 +65,7 @@ def positions_of(model: LatentModel, unrolled: Unrolled, rooted: Rooted) -> Posi
     invalid = rooted.batch.invalid_actions
     return Positions(
         policy_logits=mask_logits(unrolled.policy_logits, None if invalid is None else invalid[:, here]),
-        value=model.value_codec.decode(unrolled.value_logits),
+        value=model.mean_value(unrolled.value_logits),
         prior_logits=rooted.targets.prior_logits,
         prior_value=rooted.targets.prior_value,
         action=rooted.batch.action[:, here],

@@ -95,7 +95,8 @@ def _tables(runs: dict[str, dict[str, Any]]) -> list[str]:
         ("policy", "the policy that acts, on the data's observations"),
     ):
         rows = {
-            name: {k: x for k, x in found[part].items() if k != "calibration"} for name, found in runs.items()
+            name: {k: x for k, x in found[part].items() if not isinstance(x, list)}
+            for name, found in runs.items()
         }
         lines += ["", title, *_table(rows, width)]
     for name in next(iter(runs.values()))["operators"]:

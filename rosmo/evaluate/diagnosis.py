@@ -16,10 +16,10 @@ from rosmo.agents import LatentAgent
 from rosmo.agents.base import entropy
 from rosmo.agents.targets import find_boundary
 from rosmo.data import HostSampler
-from rosmo.evaluate.held_out import calibration, returns_from
+from rosmo.evaluate.held_out import calibration, doubted, returns_from
 from rosmo.evaluate.playing import on_one_device
 from rosmo.evaluate.policies import ask_all
-from rosmo.model import LatentModel, recurrent_fn
+from rosmo.model import LatentModel, deviation, recurrent_fn
 from rosmo.operators.base import mask_logits
 from rosmo.types import Key, Params, Trajectory, refuse_counts
 
@@ -34,7 +34,8 @@ class Diagnosis:
       reward before, that of the value against the discounted return of the episode from there on, and of the
       policy the log loss and accuracy of the data's action. Past a truncation a return goes on with the
       agent's value of the last observation.
-    - `values`: the network's values of what is observed against those returns.
+    - `values`: the network's values of what is observed against those returns. Of an ensemble they are the
+      mean of its members, and `doubts` sets the deviation of the members against the error of the mean.
     - `policy`: of the agent's own improved policy, entropy, log loss and accuracy of the data's action. The
       log loss is the KL divergence from the data's policy, plus that one's entropy.
     - `operators`: for each, how often its best action is the data's, the gain in value that it expects over
@@ -108,7 +109,8 @@ class Diagnosis:
         invalid = batch.invalid_actions
         logits = mask_logits(unrolled.policy_logits, invalid)
         taken = jnp.take_along_axis(jax.nn.log_softmax(logits), actions[..., None], axis=-1)[..., 0]
-        rewards = model.reward_codec.decode(unrolled.reward_logits)
+        rewards = model.mean_reward(unrolled.reward_logits)
+        members = model.value_codec.decode(model.predict(root.embedding).value_logits)
         now = None if invalid is None else invalid[:, 0]
         masks = {} if now is None else {"invalid_actions": now}
         own = self._agent.probabilities(params, key, batch.observation[:, 0], **masks)
@@ -118,10 +120,11 @@ class Diagnosis:
         return {
             "real": real,
             "reward": jnp.abs(rewards - batch.reward[:, :-1]),
-            "value": model.value_codec.decode(unrolled.value_logits),
+            "value": model.mean_value(unrolled.value_logits),
             "policy": -taken,
             "accuracy": (jnp.argmax(logits, axis=-1) == actions).astype(jnp.float32),
-            "root": root.value,
+            "root": model.neutral.bound(members),
+            **({"doubt": deviation(members)} if model.ensemble > 1 else {}),
             "own": of_policy(own),
             "operators": {
                 name: of_policy(one.action_weights) | {"gain": one.value - root.value}
@@ -135,11 +138,12 @@ class Diagnosis:
             "reward": [None, *_means(each["reward"], real[:, :-1])],
             **{name: _means(each[name], real) for name in ("value", "policy", "accuracy")},
         }
+        doubts = doubted(each["doubt"], np.abs(each["root"] - returns)) if "doubt" in each else {}
         means = jax.tree.map(lambda x: float(np.mean(x)), {k: each[k] for k in ("own", "operators")})
         return {
             "windows": len(real),
             "depth": by_depth,
-            "values": calibration(each["root"], returns),
+            "values": calibration(each["root"], returns) | doubts,
             "policy": {name: x for name, x in means["own"].items() if name != "divergence"},
             "operators": {
                 name: {key: x for key, x in found.items() if key != "log_loss"}

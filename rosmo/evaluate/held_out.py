@@ -159,6 +159,15 @@ def calibration(values: np.ndarray, returns: np.ndarray) -> dict[str, Any]:
     return scores | {"calibration": tenths(values, returns)}
 
 
+def doubted(doubts: np.ndarray, errors: np.ndarray) -> dict[str, Any]:
+    """Whether an ensemble doubts where it errs: deviations of its members against errors of their mean."""
+    doubts = doubts.astype(np.float64)
+    scores: dict[str, Any] = {"doubt": float(np.mean(doubts))}
+    if np.std(doubts) > 0 and np.std(errors) > 0:
+        scores["doubt_correlation"] = float(np.corrcoef(doubts, errors)[0, 1])
+    return scores | {"doubts": tenths(doubts, errors)}
+
+
 def tenths(values: np.ndarray, truths: np.ndarray) -> list[list[float]]:
     """Returns the mean value and the mean truth of tenths, by ascending values."""
     parts = np.array_split(np.argsort(values, kind="stable"), min(_BINS, len(values)))

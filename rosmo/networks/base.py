@@ -6,7 +6,7 @@ depends on the state alone is then computed once for all actions.
 """
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -40,14 +40,16 @@ class AbstractDynamics(eqx.Module):
     @abc.abstractmethod
     def __call__(
         self, state: State, action: Integer[Array, ""]
-    ) -> tuple[State, Float[Array, "reward_bins"]]: ...
+    ) -> tuple[State, Float[Array, "*members reward_bins"]]: ...
 
 
 class AbstractPrediction(eqx.Module):
     """f: predicts the policy and the value of a latent state."""
 
     @abc.abstractmethod
-    def __call__(self, state: State) -> tuple[Float[Array, "actions"], Float[Array, "value_bins"]]: ...
+    def __call__(
+        self, state: State
+    ) -> tuple[Float[Array, "actions"], Float[Array, "*members value_bins"]]: ...
 
 
 class Networks(NamedTuple):
@@ -101,15 +103,29 @@ class Output(eqx.Module):
         return logits + self.bias.astype(jnp.float32)
 
 
+LayerBuilder = Callable[[Key, int, int], Callable[[Array], Array]]  # of a layer of logits, by its sizes
+
+
+def logits_layer(
+    key: Key, in_size: int, out_size: int, ensemble: LayerBuilder | None = None
+) -> Callable[[Array], Array]:
+    """Returns a layer of logits, or that of an ensemble. The key may have been used: it is folded."""
+    if ensemble is None:
+        return Output(in_size, out_size)
+    return ensemble(jax.random.fold_in(key, out_size), in_size, out_size)
+
+
 class Head(eqx.Module):
     """One hidden layer and a layer of logits."""
 
     hidden: Linear
-    output: Output
+    output: Callable[[Array], Array]
 
-    def __init__(self, key: Key, in_size: int, hidden_size: int, out_size: int):
+    def __init__(
+        self, key: Key, in_size: int, hidden_size: int, out_size: int, ensemble: LayerBuilder | None = None
+    ):
         self.hidden = Linear(key, in_size, hidden_size)
-        self.output = Output(hidden_size, out_size)
+        self.output = logits_layer(key, hidden_size, out_size, ensemble)
 
-    def __call__(self, features: Float[Array, "features"]) -> Float[Array, "out"]:
+    def __call__(self, features: Float[Array, "features"]) -> Float[Array, "*members out"]:
         return self.output(jax.nn.relu(self.hidden(features)))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float, Shaped
 
-from rosmo.networks.base import AbstractRepresentation, Linear, Networks, registry
+from rosmo.networks.base import AbstractRepresentation, LayerBuilder, Linear, Networks, registry
 from rosmo.networks.mlp import MLP, MLPDynamics, MLPPrediction
 from rosmo.types import Key
 
@@ -89,6 +89,7 @@ def conv(
     representation: Sequence[int] = (128,),
     dynamics: Sequence[int] = (256,),
     prediction: Sequence[int] = (64,),
+    ensemble: LayerBuilder | None = None,
 ) -> Networks:
     """A convolutional representation with the dynamics and the prediction of `mlp` behind it.
 
@@ -104,11 +105,12 @@ def conv(
         representation: sizes of the layers of h after them; the last is the size of the latent state.
         dynamics: hidden sizes of g, between two latent states.
         prediction: hidden sizes of f; the reward head takes the last.
+        ensemble: builds the layers of logits of reward and value for several members; None for one.
     """
     keys = jax.random.split(key, 3)
     state_size = representation[-1]
     return Networks(
         ConvRepresentation(ConvTorso(keys[0], observation_shape, channels, representation)),
-        MLPDynamics(keys[1], state_size, num_actions, dynamics, prediction[-1], num_reward_bins),
-        MLPPrediction(keys[2], state_size, prediction, num_actions, num_value_bins),
+        MLPDynamics(keys[1], state_size, num_actions, dynamics, prediction[-1], num_reward_bins, ensemble),
+        MLPPrediction(keys[2], state_size, prediction, num_actions, num_value_bins, ensemble),
     )

@@ -1,7 +1,7 @@
 """Fully connected networks for vector observations (paper, BSuite)."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
@@ -13,9 +13,11 @@ from rosmo.networks.base import (
     AbstractPrediction,
     AbstractRepresentation,
     Head,
+    LayerBuilder,
     Linear,
     Networks,
     Output,
+    logits_layer,
     registry,
 )
 from rosmo.types import Key, refuse_counts
@@ -70,17 +72,18 @@ class MLPDynamics(AbstractDynamics):
         hidden: Sequence[int],
         head_size: int,
         reward_bins: int,
+        ensemble: LayerBuilder | None = None,
     ):
         key_input, key_rest, key_reward = jax.random.split(key, 3)
         joint = Linear(key_input, state_size + num_actions, hidden[0])
         self.from_state = eqx.tree_at(lambda m: m.weight, joint, joint.weight[:state_size])
         self.from_action = joint.weight[state_size:]
         self.rest = MLP(key_rest, [*hidden, state_size])
-        self.reward = Head(key_reward, state_size, head_size, reward_bins)
+        self.reward = Head(key_reward, state_size, head_size, reward_bins, ensemble)
 
     def __call__(
         self, state: Float[Array, "state"], action: Integer[Array, ""]
-    ) -> tuple[Float[Array, "state"], Float[Array, "reward_bins"]]:
+    ) -> tuple[Float[Array, "state"], Float[Array, "*members reward_bins"]]:
         """Takes one step; the first layer's product with the state does not depend on the action."""
         if len(self.from_action) > _LOOKED_UP:
             of_action = self.from_action[action]
@@ -95,16 +98,24 @@ class MLPPrediction(AbstractPrediction):
 
     torso: MLP
     policy: Output
-    value: Output
+    value: Callable[[Array], Array]
 
-    def __init__(self, key: Key, state_size: int, hidden: Sequence[int], num_actions: int, value_bins: int):
+    def __init__(
+        self,
+        key: Key,
+        state_size: int,
+        hidden: Sequence[int],
+        num_actions: int,
+        value_bins: int,
+        ensemble: LayerBuilder | None = None,
+    ):
         self.torso = MLP(key, [state_size, *hidden], activate_last=True)
         self.policy = Output(hidden[-1], num_actions)
-        self.value = Output(hidden[-1], value_bins)
+        self.value = logits_layer(key, hidden[-1], value_bins, ensemble)
 
     def __call__(
         self, state: Float[Array, "state"]
-    ) -> tuple[Float[Array, "actions"], Float[Array, "value_bins"]]:
+    ) -> tuple[Float[Array, "actions"], Float[Array, "*members value_bins"]]:
         """Predicts policy and value logits."""
         features = self.torso(state)
         return self.policy(features), self.value(features)
@@ -121,6 +132,7 @@ def mlp(
     representation: Sequence[int] = (64, 64, 32),
     dynamics: Sequence[int] = (256,),
     prediction: Sequence[int] = (32,),
+    ensemble: LayerBuilder | None = None,
 ) -> Networks:
     """Fully connected networks for vector observations.
 
@@ -133,6 +145,7 @@ def mlp(
         representation: layer sizes of h; the last is the size of the latent state.
         dynamics: hidden sizes of g, between two latent states.
         prediction: hidden sizes of f; the reward head takes the last.
+        ensemble: builds the layers of logits of reward and value for several members; None for one.
     """
     for name, sizes in (
         ("representation", representation),
@@ -145,6 +158,6 @@ def mlp(
     state_size = representation[-1]
     return Networks(
         MLPRepresentation(MLP(keys[0], [math.prod(observation_shape), *representation])),
-        MLPDynamics(keys[1], state_size, num_actions, dynamics, prediction[-1], num_reward_bins),
-        MLPPrediction(keys[2], state_size, prediction, num_actions, num_value_bins),
+        MLPDynamics(keys[1], state_size, num_actions, dynamics, prediction[-1], num_reward_bins, ensemble),
+        MLPPrediction(keys[2], state_size, prediction, num_actions, num_value_bins, ensemble),
     )

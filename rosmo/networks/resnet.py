@@ -15,6 +15,7 @@ from rosmo.networks.base import (
     AbstractPrediction,
     AbstractRepresentation,
     Head,
+    LayerBuilder,
     Networks,
     lecun_normal,
     registry,
@@ -143,6 +144,7 @@ class ResNetDynamics(AbstractDynamics):
         num_blocks: int,
         head_size: int,
         reward_bins: int,
+        ensemble: LayerBuilder | None = None,
     ):
         keys = jax.random.split(key, 3)
         channels = state_shape[-1]
@@ -150,9 +152,11 @@ class ResNetDynamics(AbstractDynamics):
         self.from_state = eqx.tree_at(lambda m: m.weight, joint, joint.weight[:, :, :channels])
         self.from_action = joint.weight[:, :, channels:]
         self.tower = Tower(keys[1], num_blocks, channels)
-        self.reward = Head(keys[2], math.prod(state_shape), head_size, reward_bins)
+        self.reward = Head(keys[2], math.prod(state_shape), head_size, reward_bins, ensemble)
 
-    def __call__(self, state: Image, action: Integer[Array, ""]) -> tuple[Image, Float[Array, "reward_bins"]]:
+    def __call__(
+        self, state: Image, action: Integer[Array, ""]
+    ) -> tuple[Image, Float[Array, "*members reward_bins"]]:
         """Takes one step; the convolution of the state does not depend on the action."""
         one_hot = jax.nn.one_hot(action, self.from_action.shape[2], dtype=state.dtype)
         planes = jnp.broadcast_to(one_hot[None, None], (*state.shape[:2], one_hot.size))
@@ -175,13 +179,14 @@ class ResNetPrediction(AbstractPrediction):
         num_blocks: int,
         head_size: int,
         value_bins: int,
+        ensemble: LayerBuilder | None = None,
     ):
         keys = jax.random.split(key, 3)
         self.tower = Tower(keys[0], num_blocks, state_shape[-1])
         self.policy = Head(keys[1], math.prod(state_shape), head_size, num_actions)
-        self.value = Head(keys[2], math.prod(state_shape), head_size, value_bins)
+        self.value = Head(keys[2], math.prod(state_shape), head_size, value_bins, ensemble)
 
-    def __call__(self, state: Image) -> tuple[Float[Array, "actions"], Float[Array, "value_bins"]]:
+    def __call__(self, state: Image) -> tuple[Float[Array, "actions"], Float[Array, "*members value_bins"]]:
         """Predicts policy and value logits."""
         features = self.tower(state).reshape(-1)
         return self.policy(features), self.value(features)
@@ -200,6 +205,7 @@ def resnet(
     dynamics_blocks: int = 2,
     prediction_blocks: int = 2,
     head_size: int = 128,
+    ensemble: LayerBuilder | None = None,
 ) -> Networks:
     """Residual networks for images of bytes, `[height, width, frames]`.
 
@@ -214,6 +220,7 @@ def resnet(
         dynamics_blocks: residual blocks of g.
         prediction_blocks: residual blocks of f.
         head_size: hidden units of the reward, value and policy heads.
+        ensemble: builds the layers of logits of reward and value for several members; None for one.
     """
     refuse_counts(2, channels=channels)
     refuse_counts(head_size=head_size)
@@ -224,6 +231,10 @@ def resnet(
     keys = jax.random.split(key, 3)
     return Networks(
         ResNetRepresentation(keys[0], frames, channels, representation_blocks),
-        ResNetDynamics(keys[1], state_shape, num_actions, dynamics_blocks, head_size, num_reward_bins),
-        ResNetPrediction(keys[2], state_shape, num_actions, prediction_blocks, head_size, num_value_bins),
+        ResNetDynamics(
+            keys[1], state_shape, num_actions, dynamics_blocks, head_size, num_reward_bins, ensemble
+        ),
+        ResNetPrediction(
+            keys[2], state_shape, num_actions, prediction_blocks, head_size, num_value_bins, ensemble
+        ),
     )

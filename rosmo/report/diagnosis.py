@@ -16,8 +16,13 @@ _BY_DEPTH = {
 
 
 def draw_diagnosis(runs: Mapping[str, Mapping[str, Any]], path: Path) -> None:
-    """Draws the errors of several runs by depth side by side, and returns against their values."""
-    figure, axes = panels(1, len(_BY_DEPTH) + 1, width=3.1, height=3.0)
+    """Draws the errors of several runs by depth side by side, and returns against their values.
+
+    Where runs have an ensemble, errors of the values against the deviations of its members come last.
+    """
+    doubted = {name: found["values"]["doubts"] for name, found in runs.items() if "doubts" in found["values"]}
+    figure, axes = panels(1, len(_BY_DEPTH) + 1 + bool(doubted), width=3.1, height=3.0)
+    against = axes[0][len(_BY_DEPTH)]
     styles = looks(list(runs))
     for name, found in runs.items():
         for axis, (term, title) in zip(axes[0], _BY_DEPTH.items(), strict=False):
@@ -25,10 +30,14 @@ def draw_diagnosis(runs: Mapping[str, Mapping[str, Any]], path: Path) -> None:
             axis.plot(np.arange(len(numbers)), numbers, marker="o", markersize=3, label=name, **styles[name])
             axis.set(title=title, xlabel="imagined steps")
         value, earned = np.array(found["values"]["calibration"]).T
-        axes[0][-1].plot(value, earned, marker="o", markersize=3, label=name, **styles[name])
-    axes[0][-1].set(title="return against value", xlabel="value, mean of tenths", ylabel="discounted return")
-    ends = [min(axes[0][-1].get_xlim()[0], axes[0][-1].get_ylim()[0])]
-    ends.append(max(axes[0][-1].get_xlim()[1], axes[0][-1].get_ylim()[1]))
-    axes[0][-1].plot(ends, ends, color="grey", linewidth=0.8)
+        against.plot(value, earned, marker="o", markersize=3, label=name, **styles[name])
+    against.set(title="return against value", xlabel="value, mean of tenths", ylabel="discounted return")
+    ends = [min(against.get_xlim()[0], against.get_ylim()[0])]
+    ends.append(max(against.get_xlim()[1], against.get_ylim()[1]))
+    against.plot(ends, ends, color="grey", linewidth=0.8)
+    for name, tenths in doubted.items():
+        axes[0][-1].plot(*np.array(tenths).T, marker="o", markersize=3, label=name, **styles[name])
+        title = "error of the value against doubt"
+        axes[0][-1].set(title=title, xlabel="deviation of members, mean of tenths", ylabel="absolute error")
     legend(figure, axes, list(runs))
     figure.savefig(path, dpi=120)

@@ -108,22 +108,26 @@ def _mean_and_std(values: Sequence[float]) -> dict[str, float | None]:
     return {"mean": float(np.mean(values)), "std": std}
 
 
-def _curve(runs: Sequence[Run]) -> dict[str, list]:
+def _curve(runs: Sequence[Run]) -> dict[str, Any]:
     """The returns over the updates that all seeds were evaluated at: mean, deviation and each seed's."""
     by_updates = [{e.updates: e.score for e in run.evaluations} for run in runs]
     updates = sorted(set.intersection(*map(set, by_updates)))
     points = [_mean_and_std([scores[step] for scores in by_updates]) for step in updates]
-    seconds = {
-        step: [e.seconds for run in runs for e in run.evaluations if e.updates == step] for step in updates
-    }
-    timed = all(each is not None for several in seconds.values() for each in several)
     return {
         "updates": updates,
-        "seconds": [float(np.mean(seconds[step])) for step in updates] if timed else None,
+        "seconds": _mean_seconds(runs, updates),
         "mean": [point["mean"] for point in points],
         "std": [point["std"] for point in points],
         "seeds": [[scores[step] for step in updates] for scores in by_updates],
     }
+
+
+def _mean_seconds(runs: Sequence[Run], updates: Sequence[int]) -> list[float] | None:
+    """When the mean run was evaluated after these updates, if all runs say so."""
+    when = [{e.updates: e.seconds for e in run.evaluations if e.seconds is not None} for run in runs]
+    if any(step not in seconds for step in updates for seconds in when):
+        return None
+    return [float(np.mean([seconds[step] for seconds in when])) for step in updates]
 
 
 def _aggregates(scores: dict[tuple[str, str], np.ndarray]) -> list[dict[str, Any]]:

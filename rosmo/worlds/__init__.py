@@ -3,11 +3,11 @@
 The agents are in the registry of agents too, once this room is imported.
 """
 
+from rosmo.networks.frozen import Frozen
 from rosmo.worlds.acting import StandsOnWorld
 from rosmo.worlds.base import Imagined, World, align, filter_window, registry
 from rosmo.worlds.combo import COMBO
 from rosmo.worlds.ensembles import disagreement
-from rosmo.worlds.frozen import Frozen
 from rosmo.worlds.latent import LatentWorld, latent
 from rosmo.worlds.learning import WorldModel
 from rosmo.worlds.pessimistic import Halt, Pessimistic, Subtract, halt, subtract, uncertainties

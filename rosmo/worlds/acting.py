@@ -10,9 +10,9 @@ from jax import Array
 from jaxtyping import Bool, Float, Integer, Shaped
 
 from rosmo.agents.base import Trained
+from rosmo.networks.frozen import Frozen
 from rosmo.types import Key, Trajectory
 from rosmo.worlds.base import State, World
-from rosmo.worlds.frozen import Frozen
 
 WorldBuilder = Callable[[Key], World]
 

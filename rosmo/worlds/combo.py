@@ -12,6 +12,7 @@ from jaxtyping import Float, Integer, Shaped
 from rosmo.agents.base import mean_of_windows, registry
 from rosmo.agents.cql import CQL, Terms
 from rosmo.model import LatentModel, latent_model
+from rosmo.networks.frozen import Frozen
 from rosmo.types import Key, Keys, Metrics, Trajectory, refuse_counts, refuse_numbers, window_keys
 from rosmo.worlds.acting import (
     EpisodeMemory,
@@ -22,7 +23,6 @@ from rosmo.worlds.acting import (
     see,
 )
 from rosmo.worlds.base import World, align, filter_window, last_acted, states_at
-from rosmo.worlds.frozen import Frozen
 from rosmo.worlds.rollouts import as_trajectory, rollout
 
 _ALPHA = {"cql": 1.0, "combo": 0.02}

@@ -16,7 +16,7 @@ from rosmo.worlds.base import Imagined, State, registry
 class LatentWorld(eqx.Module):
     """A `LatentModel`, whose states are encoded observations or what its dynamics makes of them.
 
-    It foresees no end of an episode, has no ensemble, and cannot reconstruct.
+    It foresees no end of an episode, imagines by the mean of an ensemble, and cannot reconstruct.
     """
 
     model: LatentModel
@@ -60,7 +60,7 @@ class LatentWorld(eqx.Module):
         """Takes a step of the dynamics."""
         del keys, member
         after, logits = self.model.step(state, action)
-        reward = self.model.reward_codec.decode(logits)
+        reward = self.model.mean_reward(logits)
         return Imagined(after, reward, jnp.ones_like(reward), jnp.zeros_like(reward))
 
     def features(self, state: State) -> Float[Array, "batch features"]:

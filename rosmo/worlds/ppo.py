@@ -15,6 +15,7 @@ from rosmo.agents.base import registry
 from rosmo.agents.bc import choose
 from rosmo.agents.ppo import gae, ppo_loss
 from rosmo.networks.base import Output
+from rosmo.networks.frozen import Frozen
 from rosmo.networks.mlp import MLP
 from rosmo.types import Key, Keys, Metrics, Trajectory, refuse_counts, refuse_numbers, window_keys
 from rosmo.worlds.acting import (
@@ -26,7 +27,6 @@ from rosmo.worlds.acting import (
     see,
 )
 from rosmo.worlds.base import Imagined, World, filter_window, last_acted, states_at
-from rosmo.worlds.frozen import Frozen
 from rosmo.worlds.pessimistic import Doubts, Pessimistic, halt, refuse_certainty, subtract, uncertainties
 from rosmo.worlds.rollouts import Rollout, rollout
 

@@ -16,11 +16,10 @@ from rosmo.types import Trajectory, map_arrays
 ACTIONS, DEPTH = 3, 4
 
 
-def make(name: str = "rosmo"):
-    sizes = {"representation": (8,), "dynamics": (8,), "prediction": (8,)}
-    return agents.get(name)(
-        functools.partial(latent_model, observation_shape=(2,), num_actions=ACTIONS, **sizes)
-    )
+def make(name: str = "rosmo", ensemble: int = 1, **settings):
+    sizes = {"representation": (8,), "dynamics": (8,), "prediction": (8,), "ensemble": ensemble}
+    model = functools.partial(latent_model, observation_shape=(2,), num_actions=ACTIONS, **sizes)
+    return agents.get(name)(model, **settings)
 
 
 def episodes() -> Trajectory:
@@ -125,3 +124,26 @@ def test_several_are_drawn_side_by_side(asked, tmp_path):
 def test_an_agent_without_a_model_is_refused():
     with pytest.raises(TypeError, match="BC has no model that imagines"):
         Diagnosis(make("bc"), episodes(), num_actions=ACTIONS)
+
+
+def test_doubts_are_the_deviations_of_members_against_the_errors_of_their_mean(tmp_path):
+    rng = np.random.default_rng(0)
+    agent, steps = make("rosmo", pessimism=1.0, ensemble=3), episodes()
+    params = agent.init(jax.random.key(3))
+    params = map_arrays(lambda x: x + rng.normal(scale=0.3, size=x.shape).astype(np.float32), params)
+    found = Diagnosis(agent, steps, num_actions=ACTIONS, depth=1, names=("one_step",))(params)
+    starts = np.flatnonzero(~steps.is_last)
+    state = params.encode(jnp.asarray(steps.observation))
+    members = np.asarray(params.value_codec.decode(params.predict(state).value_logits), np.float64)
+    returns = np.where(steps.is_terminal, 0, members.mean(axis=1))
+    for t in reversed(starts):
+        returns[t] = steps.reward[t] + params.discount * returns[t + 1]
+    error = np.abs(members.mean(axis=1) - returns)[starts]
+    doubt = members.std(axis=1)[starts]
+    values = found["values"]
+    assert values["doubt"] == pytest.approx(doubt.mean(), rel=1e-4)
+    assert values["doubt_correlation"] == pytest.approx(np.corrcoef(doubt, error)[0, 1], rel=1e-3)
+    most = np.argsort(doubt, kind="stable")[-(len(doubt) // 10) :]
+    np.testing.assert_allclose(values["doubts"][-1], [doubt[most].mean(), error[most].mean()], rtol=1e-3)
+    draw_diagnosis({"one": found}, tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").stat().st_size > 10_000

@@ -9,6 +9,7 @@ from rosmo import configs, experiments
 RUNS = {"ablation": 8 * 3, "bsuite-benchmark": 5 * 3, "capacity": 2 * 3 * 4, "coverage": 2 * 3 * 4}
 RUNS |= {"operators": 9 * 3, "cartpole-long": 4, "minatar": 6 * 5, "noise": 2 * 4, "search": 3 * 2 * 3}
 RUNS |= {"worlds": 5 * 2, "worlds-catch": 5, "early-stopping": 2 * 3, "early-stopping-minatar": 2 * 2}
+RUNS |= {"pessimism": 3 * 3 * 2}
 
 
 def test_there_is_one_for_each_table_and_figure():

@@ -1,4 +1,4 @@
-"""A world inside of an agent's parameters that no training changes."""
+"""Arrays inside of parameters that no training changes: a world that an agent acts in, a prior of a head."""
 
 from typing import Any
 
@@ -14,8 +14,8 @@ _BITS = {2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint64}
 class Frozen(eqx.Module):
     """Arrays as the bits that they consist of.
 
-    What is trained are the floating-point arrays of parameters. As bits a world is kept, copied, checkpointed
-    and laid out with the others, and has no gradient, no moments in an optimizer, and no decay.
+    What is trained are the floating-point arrays of parameters. As bits others are kept, copied, checkpointed
+    and laid out with them, and have no gradient, no moments in an optimizer, and no decay.
     """
 
     bits: PyTree
