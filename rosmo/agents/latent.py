@@ -73,11 +73,7 @@ class LatentAgent:
     pessimism: Pessimism = 0.0
 
     def __post_init__(self):
-        if self.unroll_steps < 1 or self.td_steps < 1:
-            raise ValueError(
-                f"unroll_steps and td_steps must be at least 1, got {self.unroll_steps} and {self.td_steps}"
-            )
-        refuse_counts(roots=self.roots)
+        refuse_counts(unroll_steps=self.unroll_steps, td_steps=self.td_steps, roots=self.roots)
         refuse_pessimism(self.pessimism)
         if not callable(self.operator):
             raise TypeError(

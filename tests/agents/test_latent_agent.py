@@ -334,8 +334,9 @@ def test_windows_too_short_are_refused(batch):
     agent = agents.rosmo(small_model)
     with pytest.raises(ValueError, match=r"at least 9 steps.*got actions of shape \[\d+, 7\]"):
         agent.loss(agent.init(KEY), agent.init(KEY), batch, KEY)
-    with pytest.raises(ValueError, match="must be at least 1"):
-        agents.rosmo(small_model, unroll_steps=0)
+    for steps in (0, True):
+        with pytest.raises(ValueError, match="unroll_steps must be a whole number of at least 1"):
+            agents.rosmo(small_model, unroll_steps=steps)
     with pytest.raises(TypeError, match="operator"):
         LatentAgent(small_model, "one_step")
     with pytest.raises(TypeError, match="regularizers"):
