@@ -74,14 +74,17 @@ def _is_taken(word: str, parser: argparse.ArgumentParser) -> bool:
         return True
     if not word.startswith("--"):
         return word[:2] in flags
-    return any(flag.startswith(word.partition("=")[0]) for flag in flags)
+    asked = word.partition("=")[0]
+    if asked not in flags and "--bind" in flags and _as_setting(asked) in dict(_settings()):
+        return False  # --data is no short --data-dir
+    return any(flag.startswith(asked) for flag in flags)
 
 
 def _answer(name: str, word: str, rest: Sequence[str], parser: argparse.ArgumentParser) -> str:
     flag, _, value = word.partition("=")
     value = value or next((each for each in rest[:1] if not each.startswith("-")), "")
     known = [known for known in parser._option_string_actions if known.startswith("--")]
-    setting = flag.lstrip("-").replace("-", "_")
+    setting = _as_setting(flag)
     default = dict(_settings()).get(setting)
     if default is not None and "--bind" in known:
         hint = f" It is a setting: write -p {_quoted(setting, value, default)}."
@@ -90,12 +93,18 @@ def _answer(name: str, word: str, rest: Sequence[str], parser: argparse.Argument
     return f"{name} has no {flag}.{hint}"
 
 
+def _as_setting(flag: str) -> str:
+    return flag.lstrip("-").replace("-", "_")
+
+
 def _quoted(setting: str, value: str, default: str) -> str:
     """A binding for the shell, with the value written as the setting's default is."""
     value = value or default
     if default.startswith("@"):
         value = f"@{value.lstrip('@')}"
-    elif default[0] in "'\"" and value[0] not in "'\"":
+    elif (default[0] in "'\"" or (default == "None" and re.search("[^\\W\\d]", value))) and value[
+        0
+    ] not in "'\"N":
         return f'"{setting} = {value!r}"'
     return f'"{setting} = {value}"' if "'" in value else f"'{setting} = {value}'"
 

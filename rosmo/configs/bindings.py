@@ -17,6 +17,8 @@ from rosmo.configs.checks import hint, reached, refuse_idle, refuse_unused, told
 from rosmo.configs.errors import ConfigError
 from rosmo.configs.imports import import_module
 from rosmo.configs.kinds import as_written, refuse_wrong_kinds, resolved
+from rosmo.data.arrays import SUFFIXES
+from rosmo.envs.gymnasium import PREFIX
 from rosmo.learner import Learner, adamw
 from rosmo.model import latent_model
 from rosmo.runs.damage import BEGIN_AGAIN
@@ -142,10 +144,14 @@ def _is_base(path: str) -> bool:
 
 def find(config: str) -> str:
     """Returns the file of a configuration, by its packaged name or its path."""
+    if Path(config).suffix.lower() in SUFFIXES:
+        raise ConfigError(f"{config} is data, and no configuration: write -p \"data = '{config}'\"")
     for path in (_HERE / f"{config}.gin", Path(config), Path(f"{config}.gin")):
         if path.is_file():
             return str(path)
     near = hint(config, packaged())
+    if config.startswith(PREFIX):
+        near += f" An environment is chosen by -p \"environment = '{config}'\"."
     raise ConfigError(
         f"there is no configuration {config!r}, neither packaged nor as a file.{near} Packaged are: "
         f"{', '.join(packaged())}."

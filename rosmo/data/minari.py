@@ -123,7 +123,7 @@ def refuse_unusable(dataset_id: str) -> None:
         raise ValueError(
             f"{dataset_id!r} is no name of a Minari data set: write one with a version, as in 'mine/catch-v0'"
         ) from error
-    if dataset_id in minari.list_local_datasets():
+    if dataset_id in _there(minari):
         raise FileExistsError(
             f"there is a Minari data set {dataset_id!r} already: choose another name or version, or delete "
             f"it by `minari delete {dataset_id}`"
@@ -150,12 +150,20 @@ def _import() -> Any:
     return minari
 
 
+def _there(minari: Any) -> list[str]:
+    """The data sets of this machine; Minari lists none where one folder has a name that it does not take."""
+    try:
+        return list(minari.list_local_datasets())
+    except ValueError:
+        return []
+
+
 def _load(dataset_id: str) -> Any:
     minari = _import()
     try:
         return minari.load_dataset(dataset_id)
     except FileNotFoundError:
-        there = minari.list_local_datasets()
+        there = _there(minari)
         hint = f": did you mean {near}?" if (near := nearest(dataset_id, there)) else ""
         raise FileNotFoundError(
             f"there is no Minari data set {dataset_id!r} on this machine{hint} (there are: "

@@ -37,11 +37,15 @@ def open_data(where: str, *, fraction: float = 1.0, seed: int = 0) -> Trajectory
     path = Path(where).expanduser()
     if is_file(where):
         return from_file(path, **choice)
-    if path.is_file():
-        raise ValueError(f"{path} is none of the files that are read: {', '.join(SUFFIXES)}")
+    _refuse_other_file(path)
     if is_store(path):
         return FrameStore(path, **choice)
     return rlds.read(path, **choice)
+
+
+def _refuse_other_file(path: Path) -> None:
+    if path.is_file():
+        raise ValueError(f"{path} is none of the files that are read: {', '.join(SUFFIXES)}")
 
 
 def count_actions(where: str | None, data: Trajectory | FrameStore) -> int:
@@ -56,5 +60,6 @@ def recorded_environment(where: str) -> str | None:
     if where.startswith(MINARI) or is_file(where):
         return None
     path = Path(where).expanduser()
+    _refuse_other_file(path)
     found = FrameStore(path).environment if is_store(path) else rlds.read_metadata(path).get("environment")
     return found if isinstance(found, str) else None

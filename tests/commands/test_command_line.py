@@ -69,6 +69,7 @@ def test_the_version_is_the_packages(capsys):
             ["train", "--environment", "gym/CartPole-v1"],
             "It is a setting: write -p \"environment = 'gym/CartPole-v1'\".",
         ),
+        (["train", "--data", "walks.npz"], "It is a setting: write -p \"data = 'walks.npz'\"."),
         (["train", "--dynamics", "(64,)"], "It is a setting: write -p 'dynamics = (64,)'."),
         (["evaluate", "run", "--noise", "0.5"], "rosmo evaluate has no --noise."),
     ],
@@ -78,6 +79,15 @@ def test_what_there_is_not_is_answered_with_the_nearest(arguments, message, caps
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_data_and_environments_are_no_configurations(capsys):
+    assert main(["train", "walks.npz"]) == 1
+    assert (
+        "walks.npz is data, and no configuration: write -p \"data = 'walks.npz'\"" in capsys.readouterr().err
+    )
+    assert main(["train", "gym/CartPole-v1"]) == 1
+    assert "chosen by -p \"environment = 'gym/CartPole-v1'\"" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

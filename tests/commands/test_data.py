@@ -71,6 +71,20 @@ def test_a_file_is_shown_imported_and_exported(walks, capsys):
     assert "is no name of a Minari data set" in capsys.readouterr().err
 
 
+def test_a_file_of_another_kind_and_a_folder_of_another_name_are_said(walks, capsys):
+    Path("walks.csv").write_text("observations,actions")
+    for command in (["train", "-p", "data = 'walks.csv'"], ["data", "show", "walks.csv"]):
+        assert main(command) == 1
+        assert "walks.csv is none of the files that are read: .npz" in capsys.readouterr().err
+    Path("minari/x/walks-v0").mkdir(
+        parents=True
+    )  # Minari takes no name of one letter, and lists nothing then
+    assert main(["data", "show", "minari:mine/walks-v0"]) == 1
+    assert "there is no Minari data set 'mine/walks-v0' on this machine" in capsys.readouterr().err
+    assert main(["data", "show", walks, "--picture", "new/folder/walks.png"]) == 0
+    assert width_of("new/folder/walks.png") > 600
+
+
 def test_a_picture_has_the_whole_name_of_a_directory(walks, monkeypatch):
     assert main(["data", "import", walks, "walks-0.1"]) == 0
     assert main(["data", "show", "walks-0.1/"]) == 0

@@ -37,6 +37,7 @@ def run(args: argparse.Namespace) -> None:
     print("\n".join(describe(summary, data)))
     for doubt in (*summary.doubts, *_refused(data)):
         print(f"  ! {doubt}")
+    picture.parent.mkdir(parents=True, exist_ok=True)
     draw_dataset(summary, _samples(data), picture, title=args.source.removeprefix(MINARI).rstrip("/"))
     print(f"\npicture: {picture}")
 
