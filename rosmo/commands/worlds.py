@@ -51,7 +51,8 @@ def _begun(training: Training, imports: Sequence[str], data_dir: Path) -> tuple[
     """Returns the run of the world that a training asks for, begun if it was not, and its updates."""
     steps = load_data(training, data_dir)
     training.with_spaces_of(steps).build_agent()  # refuses settings now, and not when the world is trained
-    bindings = [*configs.said_of(training.model), *_data_of(training), *training.world_bindings]
+    model = [f"train.model = @{training.model.__name__}", *configs.said_of(training.model)]
+    bindings = [*model, *_data_of(training), *training.world_bindings]
     world = with_spaces(load_configuration(training.world_configs, bindings, imports), steps)
     text, found = gin.config_str(), checksum(steps)
     name = f"{world.label.replace('/', '-')}-{zlib.crc32((text + found).encode()):08x}"

@@ -12,7 +12,8 @@ from rosmo.configs.checks import told
 def portable() -> str:
     """Returns the configuration that gin has been told of, with file names in place of absolute paths.
 
-    Of a path that is not the data's it is said that whoever takes the configuration needs such a file.
+    Of a path it is said that whoever takes the configuration needs such a file, unless it is that of the
+    data or of a world, which the agent's own arrays hold.
     """
     for (scope, selector), said in told().items():
         for setting, written in said.items():
@@ -28,7 +29,7 @@ def _shortened(name: str, written: Any) -> Any:
         return {key: _shortened(name, value) for key, value in written.items()}
     if not isinstance(written, str) or not (file := _name_of(written)):
         return written
-    if name not in ("data", "train.data"):
+    if name not in ("data", "train.data", "world", "train.world"):
         print(
             f"rosmo: {name} = {written!r} becomes {file!r}: whoever loads this needs such a file",
             file=sys.stderr,

@@ -7,7 +7,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Float, Integer, Shaped
+from jaxtyping import Bool, Float, Integer, Shaped
 
 from rosmo.agents.base import mean_of_windows, registry
 from rosmo.agents.cql import CQL, Terms
@@ -102,10 +102,12 @@ class COMBO:
         memory: EpisodeMemory,
         *,
         greedy: bool = False,
+        invalid_actions: Bool[Array, "batch actions"] | None = None,
     ) -> tuple[Integer[Array, "batch"], EpisodeMemory]:
         """Takes the action of the largest Q-value, also where not asked to be greedy, as CQL does."""
         state, features = see(params.world.thaw(), key, observation, memory)
-        action = self._learner().act(params.head, key, features, greedy=greedy)
+        how = {"greedy": greedy, "invalid_actions": invalid_actions}
+        action = self._learner().act(params.head, key, features, **how)
         return action, EpisodeMemory(state, action, jnp.ones_like(memory.begun))
 
     def loss(

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float, Integer, Shaped
+from jaxtyping import Bool, Float, Integer, Shaped
 
 from rosmo.agents.base import registry
 from rosmo.agents.bc import choose
@@ -17,6 +17,7 @@ from rosmo.agents.ppo import gae, ppo_loss
 from rosmo.networks.base import Output
 from rosmo.networks.frozen import Frozen
 from rosmo.networks.mlp import MLP
+from rosmo.operators.base import mask_logits
 from rosmo.types import Key, Keys, Metrics, Trajectory, refuse_counts, refuse_numbers, window_keys
 from rosmo.worlds.acting import (
     EpisodeMemory,
@@ -131,11 +132,13 @@ class WorldPPO:
         memory: EpisodeMemory,
         *,
         greedy: bool = False,
+        invalid_actions: Bool[Array, "batch actions"] | None = None,
     ) -> tuple[Integer[Array, "batch"], EpisodeMemory]:
         """Samples actions from the policy, or takes the greedy ones."""
         key_state, key_action = jax.random.split(key)
         state, features = see(params.world.thaw(), key_state, observation, memory)
-        action = choose(params.head(features)[0], key_action, greedy=greedy)
+        logits = mask_logits(params.head(features)[0], invalid_actions)
+        action = choose(logits, key_action, greedy=greedy)
         return action, EpisodeMemory(state, action, jnp.ones_like(memory.begun))
 
     def loss(

@@ -95,6 +95,56 @@ def test_the_world_is_reused_and_a_run_needs_it_no_more(root, morel, monkeypatch
     assert main(["evaluate", str(moved), "--episodes", "1"]) == 0
 
 
+MINE = """
+from rosmo import worlds
+
+
+@worlds.register("my_world")
+def my_world(key, *, observation_shape, num_actions, members=2):
+    sizes = dict(deterministic=7, groups=2, classes=3, hidden=6, layers=(6,), heads=(4,), coder="vector")
+    return worlds.rssm(
+        key, observation_shape=observation_shape, num_actions=num_actions, members=members, **sizes
+    )
+"""
+
+
+def test_the_world_that_an_agent_names_is_the_one_that_is_trained_for_it(root, monkeypatch, tmp_path):
+    begun = []
+
+    def none(updates, *args):
+        begun.extend(updates)
+        raise RuntimeError("trained elsewhere")
+
+    monkeypatch.setattr(pool, "train_all", none)
+    (tmp_path / "mine.py").write_text(MINE)
+    arguments = [*bound(*RUN, WORLD, "train.model = @my_world", "my_world.members = 3")]
+    arguments += ["--import", str(tmp_path / "mine.py"), "--data-dir", str(root / "data"), "--mesh", "data=1"]
+    assert main(["train", "bsuite/morel", "bsuite/catch", *arguments, "--run", str(tmp_path / "run")]) == 1
+    [folder] = begun
+    try:
+        text = folder.config.read_text()
+        assert "train.model = @my_world" in text
+        assert "my_world.members = 3" in text
+    finally:
+        shutil.rmtree(folder.path)
+
+
+def test_an_agents_settings_are_refused_before_its_world_is_trained(root, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(pool, "train_all", None)
+    assert train(root, "morel", tmp_path / "run", "deterministic = 9", "horizon = 0") == 1
+    assert "horizon must be a whole number" in capsys.readouterr().err
+
+
+def test_data_without_an_environment_has_a_world_too(root, monkeypatch, tmp_path):
+    begun = []
+    monkeypatch.setattr(pool, "train_all", lambda updates, *args: begun.extend(updates))
+    [data] = (path for path in (root / "data").iterdir() if path.name != "worlds")
+    train(root, "morel", tmp_path / "run", f"data = {str(data)!r}", "environment = None")
+    [folder] = begun
+    assert "train.num_actions = 3" in folder.config.read_text()
+    shutil.rmtree(folder.path)
+
+
 def test_another_world_is_refused(root, morel, tmp_path, capsys):
     [world] = (root / "data" / "worlds").iterdir()
     other = tmp_path / "world"

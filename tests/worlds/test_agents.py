@@ -214,6 +214,11 @@ def test_an_episode_is_remembered_by_the_action_that_was_chosen(name):
     np.testing.assert_array_equal(seen[1][0], [2, 5])
     np.testing.assert_array_equal(seen[1][1], first)
     assert isinstance(memory, EpisodeMemory)
+    for forbidden in (0, 1):
+        mask = jnp.broadcast_to(jnp.arange(2) == forbidden, (2, 2))
+        legal, memory = agent.act(params, KEY, shown, memory, invalid_actions=mask)
+        np.testing.assert_array_equal(legal, [1 - forbidden] * 2)
+        np.testing.assert_array_equal(memory.action, legal)
 
 
 def test_settings_that_cannot_be_meant_are_refused():
