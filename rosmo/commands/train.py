@@ -37,7 +37,7 @@ from rosmo.runs import compiled, hosts
 from rosmo.runs.damage import first_line, is_full_disk
 from rosmo.runs.datasets import checksum
 from rosmo.runs.evaluation import HELD_OUT
-from rosmo.runs.folder import RunFolder, seed_folder, seed_folders
+from rosmo.runs.folder import MOST_SEEDS, RunFolder, seed_folder, seed_folders
 from rosmo.runs.listeners import tensorboard, wandb
 from rosmo.runs.naming import default_name
 from rosmo.runs.train import Interrupted, train
@@ -200,8 +200,8 @@ def _begin(args: argparse.Namespace) -> RunFolder:
     names = args.configs or DEFAULT_CONFIGS
     if not 0 <= (args.seed or 0) < 2**30:
         raise ValueError(f"--seed must lie between 0 and 2³⁰, got {args.seed}")
-    if args.seeds is not None and args.seeds < 1:
-        raise ValueError(f"--seeds must be at least 1, got {args.seeds}")
+    if args.seeds is not None and not 1 <= args.seeds <= MOST_SEEDS:
+        raise ValueError(f"--seeds must lie between 1 and {MOST_SEEDS:,}, got {args.seeds}")
     training = load_configuration(names, args.bind, args.imports)
     name = default_name(names, args.bind, training, args.seed or 0, args.seeds)
     folder = RunFolder(args.folder or Path("runs") / name)

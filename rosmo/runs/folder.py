@@ -34,6 +34,7 @@ _EXTRAS = (
 _SETTINGS = {"imports": list, "data_dir": str, "wandb": str | None, "data": str | None}
 
 _SEEDS_END = 2**31  # no run has this seed or a larger one
+MOST_SEEDS = 10_000  # of one run
 
 _README = """\
 # {name}
@@ -231,6 +232,6 @@ def _refuse_malformed(settings: Any) -> None:
         value = settings[name]
         if not isinstance(value, kind) or isinstance(value, bool):
             raise ValueError(f"{name} cannot be {value!r}")
-    if settings.get("seeds", 1) < 1 or not 0 <= settings.get("seed", 0) < _SEEDS_END:
+    if not 1 <= settings.get("seeds", 1) <= MOST_SEEDS or not 0 <= settings.get("seed", 0) < _SEEDS_END:
         raise ValueError("it has a number of seeds, or a seed, that none can be")
     mesh_shape(settings.get("mesh", "data=1"))

@@ -301,7 +301,7 @@ def test_data_larger_than_the_device_trains_to_the_same_numbers(data, tmp_path):
         (["train", "-p", "batch_size = 9", "--mesh", "data=2"], "does not divide over the 2 devices"),
         (["train", "-p", "train.data = '/nowhere'"], "/nowhere"),
         (["train", "--resume", "/nowhere"], "/nowhere is no run"),
-        (["train", "--seeds", "0"], "--seeds must be at least 1"),
+        (["train", "--seeds", "0"], "--seeds must lie between 1 and 10,000"),
         (["train", "--seed", "5000000000"], "--seed must lie between"),
         (["train", "--mesh", "data=33,model=3"], "a mesh of 99 devices is not possible here"),
         (["train", "--mesh", "rows=2"], "a mesh is written as data=8"),
