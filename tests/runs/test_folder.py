@@ -79,7 +79,7 @@ def test_a_damaged_result_is_named(text, tmp_path):
         ("settings.json", b'{"imports": [], "data_dir": "x", "wandb": null, "data": null, "seed": true}'),
         ("settings.json", b'{"imports": [], "data_dir": "x", "wandb": null, "data": null, "seed": -1}'),
         ("settings.json", b'{"imports": [], "data_dir": "x", "wandb": null, "data": null, "seeds": 0}'),
-        ("settings.json", b'{"imports": [], "data_dir": "x", "wandb": null, "data": null, "seeds": 1000000000}'),
+        ("settings.json", b'{"imports": [], "data_dir": "x", "wandb": null, "data": null, "seeds": 99999}'),
         (
             "settings.json",
             b'{"imports": [], "data_dir": "x", "wandb": null, "data": null, "seed": 2147483648}',
