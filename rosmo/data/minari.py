@@ -177,6 +177,8 @@ def _number_of_actions(space: Any, dataset_id: str) -> int:
 
     if not isinstance(space, Discrete) or space.start != 0:
         hint = f"; {NO_CONTINUOUS}" if isinstance(space, Box) else ""
+        if isinstance(space, Discrete):
+            hint = f": number them from 0, by episodes of yours less {space.start} and from_episodes"
         raise ValueError(
             f"the actions of the Minari data set {dataset_id!r} are {space}: only Discrete(n) is "
             f"supported{hint}"

@@ -1,5 +1,6 @@
 """An agent acting in an environment."""
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -118,7 +119,12 @@ class _Player:
         if not self.left:
             return
         timestep = self._environment.step(int(action))
-        self._return += self._weight * float(timestep.reward or 0.0)
+        reward = float(timestep.reward or 0.0)
+        if not math.isfinite(reward):
+            raise FloatingPointError(
+                f"{type(self._environment).__name__} paid a reward of {reward}, which no score can be made of"
+            )
+        self._return += self._weight * reward
         self._weight *= self._discount
         self.observation, self.first = timestep.observation, False
         if timestep.last():

@@ -97,6 +97,15 @@ def test_discounted_returns_are_sums_of_a_geometric_series():
     np.testing.assert_allclose(returns, [2 * (2 - 0.5 ** (env.length - 1)) for env in Corridor.made])
 
 
+def test_a_reward_that_is_no_number_is_refused():
+    class Broken(Corridor):
+        def step(self, action):
+            return super().step(action)._replace(reward=float("nan"))
+
+    with pytest.raises(FloatingPointError, match="Broken paid a reward of nan"):
+        Evaluator(TwoWays(), Broken, episodes=1)(jnp.int32(2), 4, greedy=True)
+
+
 class Counts:
     """Remembers how many observations of its episode it has seen, and says so by its action."""
 
