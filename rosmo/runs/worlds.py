@@ -1,5 +1,6 @@
 """The world that a run leaves, and the run that stands on one: as a file, known by its checksum."""
 
+import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,7 +93,7 @@ def _read(run: Path) -> dict[str, np.ndarray]:
             f"{run} has no {FILE}: name the folder of a world's run that is finished, or go on with it by "
             f"rosmo train --resume {run}"
         ) from None
-    except (OSError, ValueError, zlib.error, KeyError) as error:
+    except (OSError, EOFError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(
             f"{run / FILE} cannot be read ({error}): delete {run} to train the world again"
         ) from error
