@@ -86,7 +86,8 @@ def _named(tree: Any) -> dict[str, Any]:
 
 def _read(run: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(run / FILE) as file:
+        # Opened here: NumPy leaves open what it finds to be no archive.
+        with open(run / FILE, "rb") as raw, np.load(raw) as file:
             return {name: file[name] for name in file.files}
     except FileNotFoundError:
         raise FileNotFoundError(
