@@ -37,7 +37,7 @@ class HeldOutWorld:
         agent: trains the world, which its parameters are.
         data: the data set of the held-out episodes.
         num_actions: every real action lies below it.
-        context: steps that are seen before imagination begins.
+        context: steps before imagination begins, which are seen as far back as its episode goes.
         depth: steps that are imagined.
         windows: how many at most.
     """

@@ -1,5 +1,6 @@
 """The world that a run leaves, and the run that stands on one: as a file, known by its checksum."""
 
+import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,14 +86,15 @@ def _named(tree: Any) -> dict[str, Any]:
 
 def _read(run: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(run / FILE) as file:
+        # Opened here: NumPy leaves open what it finds to be no archive.
+        with open(run / FILE, "rb") as raw, np.load(raw) as file:
             return {name: file[name] for name in file.files}
     except FileNotFoundError:
         raise FileNotFoundError(
             f"{run} has no {FILE}: name the folder of a world's run that is finished, or go on with it by "
             f"rosmo train --resume {run}"
         ) from None
-    except (OSError, ValueError, zlib.error, KeyError) as error:
+    except (OSError, EOFError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(
             f"{run / FILE} cannot be read ({error}): delete {run} to train the world again"
         ) from error

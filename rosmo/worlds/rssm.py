@@ -196,7 +196,7 @@ def rssm(
         channels: of the convolutions of encoder and decoder.
         layers: of encoder and decoder, beside the convolutions.
         heads: hidden layers of the reward and of the discount.
-        members: M, of the ensemble.
+        members: M, of the ensemble; MOReL and MOPO need two at least.
     """
     counts = {"deterministic": deterministic, "groups": groups, "classes": classes, "hidden": hidden}
     refuse_counts(num_actions=num_actions, members=members, **counts)

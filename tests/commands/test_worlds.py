@@ -159,6 +159,12 @@ def test_another_world_is_refused(root, morel, tmp_path, capsys):
     (tmp_path / "run" / "result.json").unlink()
     assert main(["train", "--resume", str(tmp_path / "run")]) == 1
     assert "has changed since the run was begun" in capsys.readouterr().err
+    whole = (other / FILE).read_bytes()
+    flipped = bytes([*whole[:100], whole[100] ^ 255, *whole[101:]])
+    for damaged in (b"", whole[: len(whole) // 2], flipped):
+        (other / FILE).write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"cannot be read .* train the world again"):
+            world_checksum(other)
     (other / FILE).unlink()
     assert train(root, "mopo", tmp_path / "again", named) == 1
     assert f"has no {FILE}" in capsys.readouterr().err

@@ -95,12 +95,28 @@ def test_an_imagined_step_by_hand():
         np.testing.assert_allclose(imagined.state.deterministic[row], after, atol=1e-5)
     expected = world.prior_logits(imagined.state.deterministic)
     np.testing.assert_allclose(imagined.state.logits, expected[jnp.arange(4), member], atol=1e-5)
+    shown, none = jax.random.normal(KEY, (4, *OBSERVATION)), jnp.zeros(4, bool)
+    seen = see(world, state, action, shown, none, jax.random.split(KEY, 4))
+    np.testing.assert_allclose(seen.deterministic, imagined.state.deterministic, atol=1e-5)
+    posterior = jax.vmap(world.posterior)(jnp.concatenate([seen.deterministic, world.embed(shown)], axis=1))
+    np.testing.assert_allclose(seen.logits.reshape(4, -1), posterior, atol=1e-5)
     said = np.asarray(jax.nn.softmax(expected)).reshape(4, 3, -1)
     apart = [max(np.linalg.norm(x - y) for x in members for y in members) for members in said]
     np.testing.assert_allclose(imagined.uncertainty, apart, rtol=1e-4)
     reward, going_on = world.outcome(world.features(imagined.state))
     np.testing.assert_allclose(imagined.reward, reward, atol=1e-5)
     np.testing.assert_allclose(imagined.discount, sigmoid(np.asarray(going_on)), atol=1e-5)
+
+
+def test_what_is_drawn_tells_the_encoder_of_what_hangs_on_it():
+    world, keys = build("rssm"), jax.random.split(KEY, 4)
+    state, action, none = some_state(world), jnp.zeros(4, jnp.int32), jnp.zeros(4, bool)
+    shown = jax.random.normal(KEY, (4, *OBSERVATION))
+
+    def first_classes(shown):
+        return jnp.sum(see(world, state, action, shown, none, keys).latent[..., 0])
+
+    assert (jax.grad(first_classes)(shown) != 0).any(axis=1).all()
 
 
 @pytest.mark.parametrize("name", worlds.names())
