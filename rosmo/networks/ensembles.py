@@ -25,7 +25,7 @@ from rosmo.types import Key, map_arrays
 class Members(eqx.Module):
     """A layer of logits for each of M members, with randomised priors (Osband et al., 2018).
 
-    W_m x + b_m + β·p_m(x): where there is data, what is trained learns to make up for p_m, a fixed random
+    W_m x + b_m + β·p_m(x/|x|): where there is data, what is trained learns to make up for p_m, a fixed random
     function of each member's own; elsewhere p_m stays. No gradient reaches p_m or goes through it, so that x
     is not shaped by what is random. All members are one product.
     """
@@ -45,7 +45,10 @@ class Members(eqx.Module):
 
     def __call__(self, x: Float[Array, "in_size"]) -> Float[Array, "members out_size"]:
         layer, weight = map_arrays(lambda a: a.astype(x.dtype), self.prior.thaw())
-        joined = jnp.concatenate([x, jax.nn.relu(layer(jax.lax.stop_gradient(x)))])
+        # Of the direction of x alone: a state that grows as it is imagined on would drown what is learned.
+        still = jax.lax.stop_gradient(x)
+        size = jnp.sqrt(jnp.mean(jnp.square(still)) + 1e-6).astype(x.dtype)
+        joined = jnp.concatenate([x, jax.nn.relu(layer(still / size))])
         weights = jnp.concatenate([self.output.weight, self.scale * weight])
         output = eqx.tree_at(lambda output: output.weight, self.output, weights)
         return output(joined).reshape(self.members, -1)

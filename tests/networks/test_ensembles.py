@@ -58,10 +58,12 @@ def test_a_layer_of_members_by_hand():
     layer = eqx.tree_at(lambda m: m.output.weight, layer, jax.random.normal(KEY, (5, 12)))
     x = jax.random.normal(KEY, (5,))
     hidden, last = jax.tree.map(np.asarray, layer.prior.thaw())
-    random = np.maximum(np.asarray(x) @ hidden.weight + hidden.bias, 0) @ last
+    still = np.asarray(x) / np.sqrt(np.mean(np.square(x)))
+    random = np.maximum(still @ hidden.weight + hidden.bias, 0) @ last
     expected = np.asarray(x) @ np.asarray(layer.output.weight) + 2 * random
     np.testing.assert_allclose(layer(x), expected.reshape(3, 4), rtol=1e-4, atol=1e-5)
-    assert layer(x.astype(jnp.float32)).dtype == jnp.float32
+    untrained = Members(KEY, 5, 4, members=3, scale=2.0)
+    np.testing.assert_allclose(untrained(1e6 * x), untrained(x), rtol=1e-4)  # the size of x changes nothing
 
 
 def test_priors_have_no_gradient_and_let_none_through():
