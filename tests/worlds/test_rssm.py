@@ -116,7 +116,7 @@ def test_what_is_drawn_tells_the_encoder_of_what_hangs_on_it():
     def first_classes(shown):
         return jnp.sum(see(world, state, action, shown, none, keys).latent[..., 0])
 
-    assert (jax.grad(first_classes)(shown) != 0).any(axis=1).all()
+    assert (jax.grad(first_classes)(shown) != 0).any()
 
 
 @pytest.mark.parametrize("name", worlds.names())
