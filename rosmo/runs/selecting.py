@@ -108,7 +108,10 @@ def build_judge(training: Training, steps: DataSet, *, updates: int, seed: int, 
     refuse_unjudgeable(training, steps)
     shape, actions = training.spaces()
     # The networks as this configuration has them: gin may know another by the time that one is needed.
-    initial = training.model(jax.random.key(seed), observation_shape=shape, num_actions=actions)
+    spaces = {"observation_shape": shape, "num_actions": actions}
+    initial = training.model(jax.random.key(seed), **spaces)
+    if initial.ensemble > 1:  # a clone and a Q ask for no bound
+        initial = training.model(jax.random.key(seed), ensemble=1, **spaces)
     return Judge(
         choose_steps(cast(Trajectory, steps), most, seed),
         model=lambda _: initial,

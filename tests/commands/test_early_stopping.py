@@ -20,7 +20,7 @@ from rosmo.runs.selecting import best_of
 from tests.commands.test_train import BINDINGS, data  # noqa: F401
 
 SELECT = ["num_updates = 25", "eval_every = 5", "keep = 1", "select_updates = 20"]
-BOTH = [*SELECT, "select_by = ('td_error', 'return')"]
+BOTH = [*SELECT, "select_by = ('td_error', 'return')", "ensemble = 2", "pessimism = 0.5"]
 
 
 def train(data: Path, run: Path, *bindings: str, agent: str = "rosmo") -> int:  # noqa: F811
