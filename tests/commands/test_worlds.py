@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+import rosmo
 from rosmo import experiments
 from rosmo.cli import main
 from rosmo.commands.report import gather
@@ -93,6 +94,11 @@ def test_the_world_is_reused_and_a_run_needs_it_no_more(root, morel, monkeypatch
     settings = json.loads((moved / "settings.json").read_text())
     assert settings["world"].startswith("crc32 ")
     assert main(["evaluate", str(moved), "--episodes", "1"]) == 0
+    capsys.readouterr()
+    assert main(["export", str(morel), str(tmp_path / "given")]) == 0
+    assert "needs such a file" not in capsys.readouterr().err  # it has the world
+    player = rosmo.load(tmp_path / "given").start(greedy=True)
+    assert {player.act(np.zeros((10, 5))) for _ in range(3)} <= {0, 1, 2}
 
 
 MINE = """
