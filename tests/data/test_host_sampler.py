@@ -6,7 +6,7 @@ import pytest
 
 from rosmo import Learner
 from rosmo.data import HostSampler, window_sampler
-from rosmo.runs.train import _advancer
+from rosmo.runs.advancing import advancer
 from rosmo.runs.training import Training
 from tests.learner.test_learner import KEY, assert_close, make_agent, quick_adamw
 from tests.windows import ACTIONS, random_steps
@@ -57,7 +57,7 @@ def test_keys_are_traced_once_however_many_rows_are_logged(steps, monkeypatch):
     learner.draw_keys = lambda key, step: traces.append(step) or draw(key, step)
     monkeypatch.setattr(Training, "spaces", lambda self: ((), ACTIONS))
     training = Training("catch", make_agent, device_bytes=0)
-    advance = _advancer(training, agent, learner, steps)
+    advance = advancer(training, agent, learner, steps)
     state = learner.init(KEY)
     for _ in range(3):
         state, metrics = advance(state, 2)
