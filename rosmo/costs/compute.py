@@ -83,7 +83,9 @@ class _Marked(AbstractDynamics):
 
     dynamics: AbstractDynamics
 
-    def __call__(self, state: State, action: Integer[Array, ""]) -> tuple[State, Float[Array, "reward_bins"]]:
+    def __call__(
+        self, state: State, action: Integer[Array, ""]
+    ) -> tuple[State, Float[Array, "*members reward_bins"]]:
         """Takes one step inside a compiled call whose name says how large a single state is."""
 
         def step(state: State, action: Array) -> Any:

@@ -87,13 +87,13 @@ def markdown(summary: dict[str, Any], pictures: dict[str, str]) -> str:
         parts += [_EQUAL, tables.equal_updates(summary)]
     parts += ["By greedy actions:", tables.returns(summary, "greedy"), _picture("curves", pictures)]
     parts += [_picture("clock", pictures)] if "clock" in pictures else []
-    if summary["selected"]:
+    if summary.get("selected"):  # reports that were kept may be older
         parts += ["## Which checkpoint", _SELECTED, tables.selected(summary)]
         parts += [_picture("selected", pictures)] if "selected" in pictures else []
     parts += [*_aggregates(summary, pictures), "## Compute", _COMPUTE, tables.compute(summary)]
     if "compute" in pictures:
         parts.append(_picture("compute", pictures))
-    if any(cell["first_stage"] for cell in summary["cells"]):
+    if any(cell.get("first_stage") for cell in summary["cells"]):
         parts += ["## Both stages", _STAGES, tables.stages(summary)]
     if summary["missing"]:
         parts += ["## Missing runs", "Not finished, and left out above (with the updates that they took):"]
