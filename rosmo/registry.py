@@ -3,7 +3,7 @@
 import difflib
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 Part = TypeVar("Part")
@@ -48,9 +48,9 @@ class Registry:
         """Returns the part called `name`; the error for an unknown name lists the nearest ones and all."""
         if name in self._parts:
             return self._parts[name]
-        hint = f" Did you mean {near}?" if (near := nearest(str(name), self._parts)) else ""
         raise UnknownPartError(
-            f"there is no {self.kind} {name!r}.{hint} There are: {_listed(self.names()) or 'none'}."
+            f"there is no {self.kind} {name!r}.{hint(str(name), self._parts)} There are: "
+            f"{_listed(self.names()) or 'none'}."
         )
 
     def names(self) -> tuple[str, ...]:
@@ -76,16 +76,20 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return " or ".join(map(repr, difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)))
 
 
-def _listed(names: Iterable[str]) -> str:
+def hint(name: str, names: Iterable[str]) -> str:
+    """Returns a question for a name that is not there, or nothing where no other is near."""
+    return f" Did you mean {near}?" if (near := nearest(name, names)) else ""
+
+
+def _listed(names: Sequence[str]) -> str:
     """Names one after the other; families of many, as atari/…, in one word each."""
-    names = list(names)
     sizes = Counter(name.rpartition("/")[0] for name in names)
-    families = {name: name.rpartition("/")[0] for name in names}
-    short = {f"{family}/…": size for family, size in sizes.items() if family and size > _MANY}
-    listed = dict.fromkeys(
-        f"{families[name]}/…" if f"{families[name]}/…" in short else name for name in names
-    )
-    return ", ".join(f"{name} ({short[name]})" if name in short else name for name in listed)
+
+    def shown(name: str) -> str:
+        family = name.rpartition("/")[0]
+        return f"{family}/… ({sizes[family]})" if family and sizes[family] > _MANY else name
+
+    return ", ".join(dict.fromkeys(map(shown, names)))
 
 
 def _where(part: Callable[..., Any]) -> str:

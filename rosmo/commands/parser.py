@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from rosmo import __version__, commands
-from rosmo.registry import nearest
+from rosmo.registry import hint
 
 _CONFIGURATIONS = Path(__file__).parents[1] / "configs"
 
@@ -59,8 +59,7 @@ def _refuse_unknown(parser: argparse.ArgumentParser, words: Sequence[str]) -> No
         if (inner := below(parser)) and not word.startswith("-"):
             if word not in inner:
                 raise Mistake(
-                    f"{name} has no command {word!r}.{_hint(nearest(word, inner))} There are: "
-                    f"{', '.join(inner)}."
+                    f"{name} has no command {word!r}.{hint(word, inner)} There are: {', '.join(inner)}."
                 )
             parser, name = inner[word], f"{name} {word}"
         elif not _is_taken(word, parser):
@@ -87,10 +86,10 @@ def _answer(name: str, word: str, rest: Sequence[str], parser: argparse.Argument
     setting = _as_setting(flag)
     default = dict(_settings()).get(setting)
     if default is not None and "--bind" in known:
-        hint = f" It is a setting: write -p {_quoted(setting, value, default)}."
+        answer = f" It is a setting: write -p {_quoted(setting, value, default)}."
     else:
-        hint = _hint(nearest(flag, known)) or f" {name} --help lists what it takes."
-    return f"{name} has no {flag}.{hint}"
+        answer = hint(flag, known) or f" {name} --help lists what it takes."
+    return f"{name} has no {flag}.{answer}"
 
 
 def _as_setting(flag: str) -> str:
@@ -100,11 +99,10 @@ def _as_setting(flag: str) -> str:
 def _quoted(setting: str, value: str, default: str) -> str:
     """A binding for the shell, with the value written as the setting's default is."""
     value = value or default
+    text = default[0] in "'\"" or (default == "None" and re.search(r"[^\W\d]", value))
     if default.startswith("@"):
         value = f"@{value.lstrip('@')}"
-    elif (default[0] in "'\"" or (default == "None" and re.search("[^\\W\\d]", value))) and value[
-        0
-    ] not in "'\"N":
+    elif text and value[0] not in "'\"N":
         return f'"{setting} = {value!r}"'
     return f'"{setting} = {value}"' if "'" in value else f"'{setting} = {value}'"
 
@@ -113,7 +111,3 @@ def _settings() -> Iterator[tuple[str, str]]:
     """The names of the settings of packaged configurations, each with a value that it has somewhere."""
     for path in sorted(_CONFIGURATIONS.glob("*/*.gin")):
         yield from re.findall(r"^(\w+)\s*=\s*(.*?)\s*(?:#.*)?$", path.read_text(), re.MULTILINE)
-
-
-def _hint(near: str) -> str:
-    return f" Did you mean {near}?" if near else ""

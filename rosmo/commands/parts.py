@@ -8,7 +8,7 @@ from typing import Any
 from rosmo import agents, configs, envs, networks, operators, regularizers, worlds
 from rosmo.collect import policies
 from rosmo.commands.shared import add_imports
-from rosmo.configs.listing import as_written
+from rosmo.configs.kinds import as_written
 
 _ATARI = "atari/"
 

@@ -55,6 +55,7 @@ def gather(experiment: Experiment, root: Path, allowed: Consent = NOTHING) -> Re
     environments: dict[Key, str] = {}
     compute: dict[Key, Compute] = {}
     departed: list[str] = []
+    stages: dict[str | None, FirstStage | None] = {None: None}  # by the world, which agents share
     worlds: dict[Key, FirstStage] = {}
     for cell in experiment.cells():
         key, folder = Key(cell.method, cell.environment, cell.setting), RunFolder(root / cell.folder)
@@ -65,7 +66,9 @@ def gather(experiment: Experiment, root: Path, allowed: Consent = NOTHING) -> Re
             training, _ = open_run(folder, allowed)
             environments[key] = training.label
             compute[key] = _compute(training)  # at once: its parts ask gin, which knows one run at a time
-            if world := _first_stage(training, allowed):
+            if training.world not in stages:
+                stages[training.world] = _first_stage(RunFolder(Path(str(training.world))), allowed)
+            if world := stages[training.world]:
                 worlds[key] = world
         if not _as_the_file_says(cell, folder):
             departed.append(str(cell.folder))
@@ -141,10 +144,9 @@ def _as_the_file_says(cell: Cell, folder: RunFolder) -> bool:
     return gin.config_str() == folder.config.read_text()
 
 
-def _first_stage(training: Training, allowed: Consent) -> FirstStage | None:
-    """What the world of a run cost to train, if it acts in one whose own run is still there."""
-    folder = RunFolder(Path(training.world)) if training.world else None
-    if folder is None or not folder.finished():
+def _first_stage(folder: RunFolder, allowed: Consent) -> FirstStage | None:
+    """What a world cost to train, if its run is still there."""
+    if not folder.finished():
         return None
     updates = int(folder.read_result().step)
     world, _ = open_run(folder, allowed)

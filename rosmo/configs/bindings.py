@@ -13,7 +13,7 @@ import gin
 from rosmo import agents, networks, operators, regularizers, worlds
 from rosmo.agents import LatentAgent, annealed_adam
 from rosmo.codec import Codec
-from rosmo.configs.checks import hint, reached, refuse_idle, refuse_unused, told
+from rosmo.configs.checks import reached, refuse_idle, refuse_unused, told
 from rosmo.configs.errors import ConfigError
 from rosmo.configs.imports import import_module
 from rosmo.configs.kinds import as_written, refuse_wrong_kinds, resolved
@@ -21,6 +21,7 @@ from rosmo.data.arrays import SUFFIXES
 from rosmo.envs.gymnasium import PREFIX
 from rosmo.learner import Learner, adamw
 from rosmo.model import latent_model
+from rosmo.registry import hint
 from rosmo.runs.damage import BEGIN_AGAIN
 from rosmo.runs.training import Training
 

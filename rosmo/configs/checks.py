@@ -2,17 +2,12 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import gin
 
 from rosmo.configs.errors import ConfigError
-from rosmo.registry import nearest
-
-
-def hint(name: str, names: Iterable[str]) -> str:
-    """Returns a question for a name that is not there, or nothing where no other is near."""
-    return f" Did you mean {near}?" if (near := nearest(name, names)) else ""
+from rosmo.registry import hint
 
 
 def told() -> dict[tuple[str, str], dict]:

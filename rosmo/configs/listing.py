@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from rosmo.configs.bindings import INCLUDED, exposed, find, find_included, load
 from rosmo.configs.checks import reached, told
+from rosmo.configs.kinds import as_written
 
 _ROOT = Path(__file__).parents[1]
 _SAID = re.compile(r"^([\w./]+)\s*=")
@@ -95,11 +96,6 @@ def _documented(part: Callable[..., Any], setting: str) -> str:
     text = "\n".join(inspect.getdoc(each) or "" for each in (part, getattr(part, "__init__", None)) if each)
     found = re.search(rf"^ {{4}}{setting}: (.+(?:\n {{5,}}.+)*)", text, re.MULTILINE)
     return re.sub(r"\s+", " ", found[1]) if found else ""
-
-
-def as_written(value: Any) -> str:
-    """Returns a value as a configuration would have it."""
-    return f"@{value.__name__}" if hasattr(value, "__name__") else repr(value)
 
 
 def _last(selector: str) -> str:

@@ -37,7 +37,7 @@ def draw_diagnosis(runs: Mapping[str, Mapping[str, Any]], path: Path) -> None:
     against.plot(ends, ends, color="grey", linewidth=0.8)
     for name, tenths in doubted.items():
         axes[0][-1].plot(*np.array(tenths).T, marker="o", markersize=3, label=name, **styles[name])
-        title = "error of the value against doubt"
-        axes[0][-1].set(title=title, xlabel="deviation of members, mean of tenths", ylabel="absolute error")
+        title = "error against doubt"
+        axes[0][-1].set(title=title, xlabel="deviation, mean of tenths", ylabel="absolute error")
     legend(figure, axes, list(runs))
     figure.savefig(path, dpi=120)

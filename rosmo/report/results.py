@@ -136,6 +136,6 @@ class Results:
         return [[column[seed] for column in columns] for seed in seeds]
 
 
-def normalised_matrix(rows: Sequence[Sequence[Run]]) -> Float[np.ndarray, "seeds environments"]:
+def normalised_matrix(rows: Sequence[Sequence[Run | Selected]]) -> Float[np.ndarray, "seeds environments"]:
     """Returns the normalised scores of complete seeds, as rliable takes them."""
     return np.array([[run.normalised for run in row] for row in rows], np.float64)

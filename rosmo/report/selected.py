@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rosmo.report import statistics
-from rosmo.report.results import Results, Run, Selected
+from rosmo.report.results import Results, Run, Selected, normalised_matrix
 
 _LAST = "last"  # checkpoint of a run, which is no choice
 
@@ -31,19 +31,17 @@ def _cells(
     for environment in results.environments:
         runs = results.of(method, environment, setting)
         if ones := [one for run in runs if (one := _chosen(run, criterion)) is not None]:
-            returns = [one.sampled for one in ones]
-            std = float(np.std(returns, ddof=1)) if len(returns) > 1 else None
-            updates = int(np.median([one.updates for one in ones]))
-            yield environment, {"mean": float(np.mean(returns)), "std": std, "updates": updates}
+            returns = statistics.mean_and_std([one.sampled for one in ones])
+            yield environment, {**returns, "updates": int(np.median([one.updates for one in ones]))}
 
 
 def _aggregate(results: Results, method: str, setting: str, criterion: str) -> dict[str, Any]:
     """The IQM over complete seeds, where all of their runs were selected so."""
-    rows = [[_chosen(run, criterion) for run in row] for row in results.complete(method, setting)]
-    if not rows or any(one is None for row in rows for one in row):
+    complete = results.complete(method, setting)
+    rows = [[one for run in row if (one := _chosen(run, criterion)) is not None] for row in complete]
+    if not rows or any(len(chosen) < len(row) for chosen, row in zip(rows, complete, strict=True)):
         return {"iqm": None, "interval": None}
-    scores = np.array([[one.normalised for one in row if one] for row in rows], np.float64)
-    [estimate] = statistics.iqm({("", ""): scores}).values()
+    [estimate] = statistics.iqm({("", ""): normalised_matrix(rows)}).values()
     return {"iqm": estimate.value, "interval": estimate.interval}
 
 

@@ -1,7 +1,7 @@
 """Aggregates over environments and seeds with stratified bootstrap intervals, through rliable."""
 
 import contextlib
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import NamedTuple, TypeVar
 
@@ -27,6 +27,12 @@ class Profile(NamedTuple):
     share: list[float]
     low: list[float] | None
     high: list[float] | None
+
+
+def mean_and_std(values: Sequence[float]) -> dict[str, float | None]:
+    """Returns the mean and the standard deviation over seeds, of which a single one has none."""
+    std = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return {"mean": float(np.mean(values)), "std": std}
 
 
 def iqm(scores: Mapping[Name, Scores], repetitions: int = REPETITIONS) -> dict[Name, Estimate]:

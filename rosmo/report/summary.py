@@ -65,7 +65,7 @@ def _cell(results: Results, key: Key) -> dict[str, Any]:
         **{
             f"{policy}_{name}": value
             for policy in ("sampled", "greedy")
-            for name, value in _mean_and_std([getattr(run, policy) for run in runs]).items()
+            for name, value in statistics.mean_and_std([getattr(run, policy) for run in runs]).items()
         },
         "curve": _curve(runs),
         **compute._asdict(),
@@ -99,20 +99,17 @@ def _equal_updates(results: Results) -> list[dict[str, Any]]:
             scores = [[e.score for e in run.evaluations if e.updates <= min(taken)][-1:] for run in runs]
             if runs and all(scores):
                 where = {"setting": setting, "method": method, "environment": environment}
-                found.append({**where, "updates": min(taken), **_mean_and_std(np.ravel(scores).tolist())})
+                found.append(
+                    {**where, "updates": min(taken), **statistics.mean_and_std(np.ravel(scores).tolist())}
+                )
     return found
-
-
-def _mean_and_std(values: Sequence[float]) -> dict[str, float | None]:
-    std = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    return {"mean": float(np.mean(values)), "std": std}
 
 
 def _curve(runs: Sequence[Run]) -> dict[str, Any]:
     """The returns over the updates that all seeds were evaluated at: mean, deviation and each seed's."""
     by_updates = [{e.updates: e.score for e in run.evaluations} for run in runs]
     updates = sorted(set.intersection(*map(set, by_updates)))
-    points = [_mean_and_std([scores[step] for scores in by_updates]) for step in updates]
+    points = [statistics.mean_and_std([scores[step] for scores in by_updates]) for step in updates]
     return {
         "updates": updates,
         "seconds": _mean_seconds(runs, updates),

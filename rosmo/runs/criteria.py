@@ -10,7 +10,7 @@ from rosmo.agents.base import Values
 from rosmo.data import DataSet, FrameStore
 from rosmo.evaluate.selection import ESTIMATORS
 from rosmo.model import LatentModel
-from rosmo.registry import nearest
+from rosmo.registry import hint
 
 if TYPE_CHECKING:
     from rosmo.runs.training import Training
@@ -30,9 +30,9 @@ def refuse_criteria(training: "Training") -> None:
     """Refuses criteria that there are not, or that other settings leave without what they need."""
     for name in training.criteria:
         if name not in _KNOWN:
-            hint = f" Did you mean {near}?" if (near := nearest(name, _KNOWN)) else ""
             raise ValueError(
-                f"checkpoints cannot be selected by {name!r}.{hint} There are: {', '.join(_KNOWN)}"
+                f"checkpoints cannot be selected by {name!r}.{hint(name, _KNOWN)} There are: "
+                f"{', '.join(_KNOWN)}"
             )
     if RETURN in training.criteria and training.environment is None:
         raise ValueError("select_by = 'return' needs an environment to play in: select by 'fqe'")

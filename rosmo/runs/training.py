@@ -90,9 +90,9 @@ class Training:
     def __post_init__(self):
         counts = ("num_updates", "log_every", "eval_every", "eval_episodes", "checkpoint_every")
         refuse_counts(**{name: getattr(self, name) for name in (*counts, "final_episodes")})
-        refuse_counts(
-            select_updates=self.select_updates, **({} if self.keep == "all" else {"keep": self.keep})
-        )
+        refuse_counts(select_updates=self.select_updates)
+        if self.keep != "all":
+            refuse_counts(keep=self.keep)
         refuse_counts(0, data_seed=self.data_seed)
         refuse_criteria(self)
         if self.max_seconds is not None:

@@ -44,13 +44,14 @@ class Scores(NamedTuple):
 
 def scores_of(run: RunFolder, training: Training, step: int) -> Scores:
     """Returns the scores of a run at a step: of its last evaluation, or of one on the way."""
-    if run.finished() and (result := run.read_result()).step == step:
-        if result.held_out is not None:
+    if run.finished():
+        result = run.read_result()
+        if result.step == step and result.held_out is not None:
             return Scores(held_out=result.held_out)
-        return Scores([_score("sampled", result.sampled), _score("greedy", result.greedy)])
-    chosen = run.read_result().selected.values() if run.finished() else ()
-    if played := next((one for one in chosen if one["step"] == step and "sampled" in one), None):
-        return Scores([_score(policy, played[policy]) for policy in ("sampled", "greedy")])
+        ends = [{"step": result.step, "sampled": result.sampled, "greedy": result.greedy}]
+        for played in (*ends, *result.selected.values()):
+            if played["step"] == step and played.get("sampled"):
+                return Scores([_score(policy, played[policy]) for policy in ("sampled", "greedy")])
     row = next((row for row in run.metrics.rows() if row["step"] == step), {})
     names = {"sampled": "return", "greedy": "greedy_return"}
     found = [Score(x, row[y], None, training.eval_episodes) for x, y in names.items() if y in row]
